@@ -1,0 +1,152 @@
+"""Every error that edgellm raises on purpose, in one tree.
+
+    EdgeLLMError
+    ├── ConfigError                  a setting, file, flag or environment variable is wrong
+    ├── ModelError
+    │   ├── ModelSourceError         the model is not there, or is no model
+    │   ├── CheckpointError          a model file is damaged or inconsistent
+    │   └── UnsupportedModelError    a sound model that this runtime cannot run
+    ├── RuntimeUnavailableError      no usable runtime on this machine
+    ├── RequestError                 one request is wrong; it names the field
+    │   ├── UnknownParameterError
+    │   ├── UnsupportedParameterError
+    │   ├── UnsupportedModalityError
+    │   ├── ContextLengthError
+    │   ├── InvalidSchemaError
+    │   └── ModelNotFoundError
+    ├── AdmissionError               the request is fine; the server cannot take it now
+    │   ├── ServerBusyError
+    │   ├── ShuttingDownError
+    │   ├── ModelLoadingError
+    │   └── ModelUnavailableError
+    ├── GenerationError              it was taken and did not end well
+    │   ├── WorkerFailedError
+    │   ├── RequestTimeoutError
+    │   └── RequestCancelledError
+    └── ClosedError                  used after close()
+
+Texts are for people: they name the file or field and say what to do. They never hold prompt text, and
+those of RequestError, AdmissionError and GenerationError never hold paths or native text, since they
+travel to clients. ``code`` is the stable machine-readable name.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class EdgeLLMError(Exception):
+    """Base of all; ``exit_code`` is what a process ends with when nobody handled it (sysexits)."""
+
+    code: ClassVar[str] = "internal_error"
+    exit_code: ClassVar[int] = 70
+
+
+class ConfigError(EdgeLLMError):
+    code = "invalid_config"
+    exit_code = 78
+
+
+class ModelError(EdgeLLMError):
+    code = "model_error"
+    exit_code = 65
+
+
+class ModelSourceError(ModelError):
+    code = "model_source"
+    exit_code = 66
+
+
+class CheckpointError(ModelError):
+    code = "checkpoint_damaged"
+
+
+class UnsupportedModelError(ModelError):
+    code = "model_unsupported"
+
+
+class RuntimeUnavailableError(EdgeLLMError):
+    code = "runtime_unavailable"
+    exit_code = 69
+
+
+class RequestError(EdgeLLMError, ValueError):
+    """``param`` is a JSON path into the request such as ``messages[2].content[0]``, or None."""
+
+    code = "invalid_value"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class UnknownParameterError(RequestError):
+    code = "unknown_parameter"
+
+
+class UnsupportedParameterError(RequestError):
+    code = "unsupported_parameter"
+
+
+class UnsupportedModalityError(RequestError):
+    code = "unsupported_modality"
+
+
+class ContextLengthError(RequestError):
+    code = "context_length_exceeded"
+
+
+class InvalidSchemaError(RequestError):
+    code = "invalid_schema"
+
+
+class ModelNotFoundError(RequestError):
+    code = "model_not_found"
+
+
+class AdmissionError(EdgeLLMError):
+    """``retry_after_seconds`` is computed from what is running."""
+
+    code = "server_busy"
+
+    def __init__(self, message: str, *, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ServerBusyError(AdmissionError):
+    code = "server_busy"
+
+
+class ShuttingDownError(AdmissionError):
+    code = "shutting_down"
+
+
+class ModelLoadingError(AdmissionError):
+    code = "model_loading"
+
+
+class ModelUnavailableError(AdmissionError):
+    code = "model_unavailable"
+
+
+class GenerationError(EdgeLLMError):
+    code = "internal_error"
+
+
+class WorkerFailedError(GenerationError):
+    code = "worker_failed"
+
+
+class RequestTimeoutError(GenerationError):
+    code = "request_timeout"
+
+
+class RequestCancelledError(GenerationError):
+    code = "request_cancelled"
+
+
+class ClosedError(EdgeLLMError, RuntimeError):
+    code = "closed"

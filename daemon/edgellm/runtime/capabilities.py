@@ -1,0 +1,26 @@
+"""Capabilities: what a loaded runtime can do. The API refuses by it, /v1/models shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Lengths are tokens. ``parameters`` names the optional sampling fields the runtime has (min_p, penalties…)."""
+
+    runtime: str                      # "native" | "tensorrt"
+    executor: str                     # "ggml", "" where the runtime does not say
+    max_batch_size: int
+    max_input_len: int
+    max_kv_cache_capacity: int
+    vocab_size: int
+    in_flight_batching: bool
+    context_cache: bool
+    streaming: str = "incremental"    # "incremental" | "buffered"
+    input_modalities: tuple[str, ...] = ("text",)
+    output_modalities: tuple[str, ...] = ("text",)
+    guided_decoding: tuple[str, ...] = ()
+    speculative_method: str = "none"
+    kv_cache_dtype: str = "f16"
+    parameters: frozenset[str] = field(default_factory=frozenset)

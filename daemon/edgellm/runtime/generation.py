@@ -1,0 +1,48 @@
+"""GenerationRequest: one sequence to generate, as serving hands it to a lane and a lane to its runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgellm.runtime.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """Messages in OpenAI form (dicts as they came over the wire, validated by the caller) and what renders them."""
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: str | Mapping[str, Any] = "auto"
+    parallel_tool_calls: bool = True
+    apply_chat_template: bool = True
+    add_generation_prompt: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """Raw text: no template is applied."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """A prompt that is already token ids (native runtime only)."""
+
+    token_ids: Sequence[int]
+
+
+Prompt = ChatPrompt | TextPrompt | TokenPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """``prompt_token_ids`` is set when the front end tokenised the prompt: no one does it again."""
+
+    prompt: Prompt
+    params: SamplingParams
+    prompt_token_ids: Sequence[int] | None = None
+    cache_domain: str = ""

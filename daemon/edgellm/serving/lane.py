@@ -1,0 +1,53 @@
+"""Lane: one replica of a model as serving sees it. An in-process lane and a worker lane look the same from here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.generation import GenerationRequest
+from edgellm.runtime.outputs import StreamDelta
+
+
+class LaneGeneration(Protocol):
+    """One accepted request on a lane."""
+
+    def deltas(self) -> AsyncIterator[StreamDelta]:
+        """Yield deltas up to and including the finished one. Raises GenerationError when it did not end well."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop within one step. Idempotent, thread-safe, returns at once."""
+        ...
+
+    async def released(self) -> None:
+        """Return once the runtime has let go of the request; only then is its slot free."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCounters:
+    """Snapshot for health and metrics; keys are the field names of the runtime contract's metrics."""
+
+    scheduling: Mapping[str, int] | None
+    context_cache: Mapping[str, int] | None
+    steps_completed: int
+
+
+class Lane(Protocol):
+    """Thread-safe towards the event loop: every method is called from it and none blocks it."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def submit(self, request: GenerationRequest) -> LaneGeneration:
+        """Return once the runtime accepted the request. Raises RequestError for what the runtime refuses."""
+        ...
+
+    def counters(self) -> LaneCounters: ...
+
+    async def close(self) -> None:
+        """Drain and release the runtime once. Idempotent."""
+        ...
