@@ -42,6 +42,16 @@ class Lane(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
+    async def encode(self, request: GenerationRequest) -> GenerationRequest:
+        """Return the request as it will run: ``prompt_token_ids`` filled where this runtime takes ids, and
+        ``params.max_tokens`` clamped to what the prompt leaves.
+
+        Takes no generation slot and is called before one is reserved; long prompts are tokenised off the event
+        loop. A request that already carries ids is only clamped. Raises ContextLengthError when the prompt leaves
+        no room, and RequestError for messages that the chat template refuses.
+        """
+        ...
+
     async def submit(self, request: GenerationRequest) -> LaneGeneration:
         """Return once the runtime accepted the request. Raises RequestError for what the runtime refuses."""
         ...
