@@ -1,0 +1,1 @@
+"""Tiny model checkpoints for tests, made on the spot: no download, no weights in the tree."""
