@@ -71,6 +71,23 @@ struct FormattedRequest {
     std::string formatted_complete_request;
 };
 
+// Decoded media of a request. No model of this runtime takes them yet; the types keep callers of the contract working.
+struct ImageData {
+    int64_t width = 0;               // pixels
+    int64_t height = 0;              // pixels
+    int64_t channels = 0;
+    int64_t frames = 1;
+    bool is_video = false;
+    std::vector<double> timestamps;  // seconds, one a frame
+    double fps = 1.0;                // frames per second
+    bool do_resize = true;
+};
+
+struct AudioData {
+    int32_t sample_rate = 24000;     // Hz
+    int64_t num_samples = 0;
+};
+
 // Extension: what NVIDIA's Request cannot say. Unset optionals fall back to the batch-wide fields
 // of LLMGenerationRequest; every default is neutral.
 struct RequestExtensions {
@@ -96,6 +113,8 @@ struct Request {
     std::optional<GuidedDecodingParams> guided_decoding;
     std::optional<uint64_t> sampling_seed;
     RequestExtensions extensions;                   // extension
+    std::vector<ImageData> image_buffers;
+    std::vector<AudioData> audio_buffers;
 };
 
 class StreamChannel;
