@@ -1,0 +1,82 @@
+"""Decode, four sequences and prompt of our runtime and of llama.cpp over one GGUF file, taken in turns.
+
+Each library runs in its own process and is called without HTTP, with prompts as token ids, its prompt cache off.
+A speed is taken from differences of whole calls, by the same calls on both sides: decoding is the time of a call
+for many tokens minus the time of the same call for one token, so neither prompt nor call overhead is in it; the
+prompt's speed is its length over the time of a call for one token. With one thread the cost is CPU time (what other
+tenants of the machine take does not count), with two it is wall time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.contender_process import ContenderProcess, Cost
+from tests.bench.statistics_of_rounds import Spread, ratio_by_round
+
+SHORT_PROMPT_TOKENS = 16
+LONG_PROMPT_TOKENS = 256
+DECODED_TOKENS = 128
+PARALLEL_SEQUENCES = 4
+PARALLEL_DECODED_TOKENS = 64
+WARM_UP_TOKENS = 8
+
+TARGET_RATIOS = {"decode": 1.0, "4 sequences": 1.0, "prompt 256": 0.6}
+
+
+def prompt_of(length: int, variety: int = 0) -> list[int]:
+    """Ordinary token ids without a pattern that a kernel could profit from."""
+    return [(index * 7919 + variety * 104729) % 40000 + 100 for index in range(length)]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRow:
+    """Tokens per second on both sides; ``clock`` is wall or CPU."""
+
+    model: str
+    threads: int
+    clock: str
+    measure: str
+    ours: Spread
+    theirs: Spread
+    ratio: Spread
+    target: float
+
+
+def _speeds(contender: ContenderProcess, clock: str) -> Iterator[tuple[str, float]]:
+    def cost(prompts: Sequence[Sequence[int]], token_count: int) -> float:
+        spent: Cost = contender.generate(prompts, token_count)
+        return spent.cpu_seconds if clock == "CPU" else spent.wall_seconds
+
+    one = [prompt_of(SHORT_PROMPT_TOKENS)]
+    four = [prompt_of(SHORT_PROMPT_TOKENS, variety) for variety in range(1, PARALLEL_SEQUENCES + 1)]
+    yield "decode", DECODED_TOKENS / (cost(one, DECODED_TOKENS + 1) - cost(one, 1))
+    more = PARALLEL_SEQUENCES * PARALLEL_DECODED_TOKENS
+    yield "4 sequences", more / (cost(four, PARALLEL_DECODED_TOKENS + 1) - cost(four, 1))
+    yield "prompt 256", LONG_PROMPT_TOKENS / cost([prompt_of(LONG_PROMPT_TOKENS, 9)], 1)
+
+
+def compare(model_name: str, model_path: Path, threads: int, rounds: int) -> Iterator[ComparisonRow]:
+    clock = "CPU" if threads == 1 else "wall"
+    arguments = (str(model_path), str(threads), str(PARALLEL_SEQUENCES))
+    with (
+        ContenderProcess("tests.bench.edgellm_worker", *arguments) as ours,
+        ContenderProcess("tests.bench.llama_cpp_worker", *arguments) as theirs,
+    ):
+        contenders = (ours, theirs)
+        for contender in contenders:
+            contender.generate([prompt_of(SHORT_PROMPT_TOKENS)] * PARALLEL_SEQUENCES, WARM_UP_TOKENS)
+        speeds: dict[tuple[int, str], list[float]] = {}
+        for round_index in range(rounds):
+            # Whoever goes first changes from round to round, so that a drift of the clock favours neither.
+            order = (0, 1) if round_index % 2 == 0 else (1, 0)
+            for side in order:
+                for measure, speed in _speeds(contenders[side], clock):
+                    speeds.setdefault((side, measure), []).append(speed)
+    for measure, target in TARGET_RATIOS.items():
+        mine, other = speeds[0, measure], speeds[1, measure]
+        yield ComparisonRow(
+            model_name, threads, clock, measure, Spread.of(mine), Spread.of(other), ratio_by_round(mine, other), target
+        )
