@@ -75,7 +75,8 @@ def _native_digest() -> str:
     project = _project()
     sources = [(str(path.relative_to(ROOT)), hashlib.sha256(path.read_bytes()).hexdigest()) for path in _native_files()]
     build = [project["build-system"], project["tool"]["scikit-build"], project["project"]]
-    return _digest(sources, build, os.environ.get("CXX", ""), os.environ.get("ggml_DIR", ""), str(ROOT))
+    chosen = [os.environ.get(name, "") for name in ("CXX", "CXXFLAGS", "CMAKE_ARGS", "ggml_DIR")]
+    return _digest(sources, build, chosen, str(ROOT))
 
 
 def _environ() -> dict[str, str]:
@@ -108,9 +109,7 @@ def _make_venv(_again: bool) -> None:
     interpreter = os.path.realpath(sys.executable)
     title = f"edgellm set-up: {STEPS['venv'].title}"
     log = VENV.with_name(VENV.name + ".log")
-    progress.run(
-        title, [interpreter, "-m", "venv", "--clear", str(VENV)], log=log, environ=dict(os.environ), cwd=ROOT
-    )
+    progress.run(title, [interpreter, "-m", "venv", "--clear", str(VENV)], log=log, environ=dict(os.environ), cwd=ROOT)
     STAMPS.mkdir(parents=True, exist_ok=True)
     log.rename(STAMPS / "venv.log")
 

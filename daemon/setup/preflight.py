@@ -195,10 +195,14 @@ def check_interpreter(machine, interpreter):
     default = machine.which("python3")
     prefix = "python3" if default and os.path.realpath(default) == os.path.realpath(interpreter.path) else exact
     if not interpreter.has_venv:
-        hint = install_hint(machine, prefix + "-venv", "python3", "python", "install Python's venv and ensurepip modules")
+        hint = install_hint(
+            machine, prefix + "-venv", "python3", "python", "install Python's venv and ensurepip modules"
+        )
         problems.append("%s has no venv module — %s" % (interpreter.path, hint))
     if not machine.exists(os.path.join(interpreter.include, "Python.h")):
-        hint = install_hint(machine, prefix + "-dev", prefix + "-devel", "python", "install Python's development headers")
+        hint = install_hint(
+            machine, prefix + "-dev", prefix + "-devel", "python", "install Python's development headers"
+        )
         problems.append("Python.h of %s is missing — %s" % (interpreter.path, hint))
     return problems
 
@@ -242,8 +246,7 @@ def check_disk(machine, folder, profile):
     if free >= needed:
         return []
     return [
-        "%d MB are free in %s and about %d MB are needed — make room there"
-        % (free // 10**6, folder, needed // 10**6)
+        "%d MB are free in %s and about %d MB are needed — make room there" % (free // 10**6, folder, needed // 10**6)
     ]
 
 

@@ -65,13 +65,15 @@ def run(title: str, argv: Sequence[str], *, log: Path, environ: Mapping[str, str
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, cwd=cwd
         )
-        assert process.stdout is not None
+        output = process.stdout
+        if output is None:
+            raise RuntimeError("a pipe was asked for")
         try:
             with selectors.DefaultSelector() as selector:
-                selector.register(process.stdout, selectors.EVENT_READ)
+                selector.register(output, selectors.EVENT_READ)
                 while True:
                     if selector.select(REDRAW_SECONDS):
-                        chunk = os.read(process.stdout.fileno(), 65536)
+                        chunk = os.read(output.fileno(), 65536)
                         if not chunk:
                             break
                         stream.write(chunk)

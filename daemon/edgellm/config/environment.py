@@ -1,0 +1,103 @@
+"""Settings from EDGELLM_* environment variables, each named after its key: server.port is EDGELLM_SERVER_PORT."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from edgellm.config.settings import Settings
+from edgellm.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "EDGELLM_"
+FILE_VARIABLE = "EDGELLM_CONFIG"
+MODEL_VARIABLE = "EDGELLM_MODEL"
+
+KeyPath = tuple[str | int, ...]
+
+
+def scalar_fields(
+    section: type[BaseModel] = Settings, prefix: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    """Every single-valued setting outside ``[[models]]`` with its path."""
+    for name, field in section.model_fields.items():
+        annotation = field.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield from scalar_fields(annotation, (*prefix, name))
+        elif (*prefix, name) != ("models",):
+            yield (*prefix, name), field
+
+
+def environment_variable(path: tuple[str, ...]) -> str:
+    return ENVIRONMENT_PREFIX + "_".join(path).upper()
+
+
+def environment_values(environ: Mapping[str, str]) -> Iterator[tuple[KeyPath, Any, str]]:
+    known = {environment_variable(path): (path, field) for path, field in scalar_fields()}
+    for variable in sorted(environ):
+        if variable in known:
+            path, field = known[variable]
+            yield path, _parse_variable(environ[variable], field.annotation), variable
+        elif variable.startswith(ENVIRONMENT_PREFIX):
+            _refuse_lookalike(variable, known)
+    if environ.get(MODEL_VARIABLE):
+        yield ("models",), [parse_model_argument(environ[MODEL_VARIABLE], MODEL_VARIABLE)], MODEL_VARIABLE
+
+
+def _refuse_lookalike(variable: str, known: Mapping[str, object]) -> None:
+    """A misspelt setting must not be ignored; variables of other programs that share the prefix must be."""
+    sections = {name.split("_")[1] for name in known if name.count("_") > 1}
+    tail = variable.removeprefix(ENVIRONMENT_PREFIX)
+    same_key = [name for name in known if name.endswith(f"_{tail}")]
+    if tail.split("_")[0] in sections & {"SERVER", "ADMISSION", "LOG"} or same_key:
+        likely = same_key or difflib.get_close_matches(variable, known, n=1, cutoff=0.5)
+        hint = f" — did you mean {likely[0]}?" if likely else ""
+        raise ConfigError(f"environment variable {variable} is no setting of edgellm{hint}")
+
+
+def _parse_variable(text: str, annotation: Any) -> Any:
+    kinds = set(_kinds(annotation))
+    if tuple in kinds:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if kinds & {int, float, bool}:
+        lowered = text.strip().lower()
+        if bool in kinds and lowered in ("1", "true", "yes", "on", "0", "false", "no", "off"):
+            return lowered in ("1", "true", "yes", "on")
+        for parse in (int, float):
+            try:
+                return parse(lowered)
+            except ValueError:
+                continue
+    return text
+
+
+def _kinds(annotation: Any) -> Iterator[type]:
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        for part in get_args(annotation):
+            yield from _kinds(part)
+    elif origin is Literal:
+        yield str
+    elif hasattr(annotation, "__metadata__"):
+        yield from _kinds(annotation.__origin__)
+    elif origin is not None:
+        yield origin
+    elif isinstance(annotation, type):
+        yield annotation
+
+
+def parse_model_argument(text: str, spelling: str) -> dict[str, str]:
+    """``NAME=SOURCE`` or ``SOURCE`` as a ``[[models]]`` table."""
+    name, equals, source = text.partition("=")
+    if not equals:
+        name, source = "", text
+    if not source or (equals and not name):
+        raise ConfigError(f"{spelling} {text!r} — give NAME=SOURCE or SOURCE")
+    if source.startswith("~"):
+        source = str(Path(source).expanduser())
+    return {"name": name, "source": source} if name else {"source": source}

@@ -1,0 +1,220 @@
+"""Loads Settings from flags, environment, file and defaults, in that order of precedence, and knows each origin."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from edgellm.config.environment import FILE_VARIABLE, KeyPath, environment_values
+from edgellm.config.settings import ModelSettings, Settings
+from edgellm.errors import ConfigError
+
+FILE_NAME = "edgellm.toml"
+FILE_BYTES_MAX = 1_048_576
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """``origins`` says for each dotted key that was set where its value came from; the others are defaults."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    file: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A command-line option's value and how it is spelled."""
+
+    value: Any
+    spelling: str
+
+
+def dotted(path: KeyPath) -> str:
+    """``("models", 0, "threads")`` as ``models[0].threads``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def default_files(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Where a configuration file is looked for when none is named; the first one found counts alone."""
+    home = environ.get("XDG_CONFIG_HOME", "")
+    base = Path(home) if Path(home).is_absolute() else Path("~/.config").expanduser()
+    return (base / "edgellm" / FILE_NAME, Path("/etc/edgellm") / FILE_NAME)
+
+
+def load_settings(
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[tuple[str, ...], Flag] | None = None,
+    model_flags: Mapping[str, Flag] | None = None,
+) -> LoadedSettings:
+    """Return validated settings. Raises ConfigError that names the file, variable or flag, and the key.
+
+    ``flags`` is keyed by path; a ``("models",)`` flag (a list of tables) replaces all models of the file.
+    ``model_flags`` is keyed by field of ``[[models]]`` and applies to every served model.
+    """
+    environ = os.environ if environ is None else environ
+    found = _find_file(file, environ)
+    tree: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    if found is not None:
+        tree = _read_file(found)
+        _anchor_paths(tree, found.parent)
+        _note_origins(tree, (), str(found), origins)
+    for path, value, origin in [*environment_values(environ), *_flag_values(flags or {})]:
+        _set(tree, path, value, origins, origin)
+    for key, flag in (model_flags or {}).items():
+        for index, _ in enumerate(tree.get("models") or ()):
+            _set(tree, ("models", index, key), flag.value, origins, flag.spelling)
+    try:
+        settings = Settings.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(_describe(error.errors()[0], origins, found)) from None
+    return LoadedSettings(settings, origins, found)
+
+
+def _find_file(named: Path | None, environ: Mapping[str, str]) -> Path | None:
+    if named is None and environ.get(FILE_VARIABLE):
+        named = Path(environ[FILE_VARIABLE])
+    if named is not None:
+        return named
+    return next((path for path in default_files(environ) if path.is_file()), None)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"configuration file {path}: {error.strerror} — check the path and its permissions") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigError(f"configuration file {path} is larger than {FILE_BYTES_MAX} bytes — is it the right file?")
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"configuration file {path}: byte {error.start} is not UTF-8 — save it as UTF-8") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"configuration file {path} is no valid TOML: {error}") from None
+
+
+def _anchor_paths(tree: dict[str, Any], folder: Path) -> None:
+    """Paths written in a file are relative to that file, whoever starts the program from wherever."""
+
+    def anchor(table: Any, key: str, *, only_if_dotted: bool) -> None:
+        value = table.get(key) if isinstance(table, dict) else None
+        if not isinstance(value, str) or not value:
+            return
+        expanded = Path(value).expanduser() if value.startswith("~") else Path(value)
+        if expanded.is_absolute():
+            table[key] = str(expanded)
+        elif not only_if_dotted or value.split("/", 1)[0] in (".", ".."):
+            table[key] = str((folder / expanded).absolute())
+
+    anchor(tree, "cache_dir", only_if_dotted=False)
+    anchor(tree.get("server"), "api_keys_file", only_if_dotted=False)
+    models = tree.get("models")
+    for model in models if isinstance(models, list) else ():
+        anchor(model, "source", only_if_dotted=True)
+
+
+def _note_origins(value: Any, path: KeyPath, origin: str, origins: dict[str, str]) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _note_origins(item, (*path, key), origin, origins)
+    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        for index, item in enumerate(value):
+            _note_origins(item, (*path, index), origin, origins)
+    else:
+        origins[dotted(path)] = origin
+
+
+def _set(tree: dict[str, Any], path: KeyPath, value: Any, origins: dict[str, str], origin: str) -> None:
+    table: Any = tree
+    for part in path[:-1]:
+        if isinstance(part, int):
+            table = table[part]
+        else:
+            if not isinstance(table.get(part), dict | list):
+                table[part] = {}
+            table = table[part]
+    table[path[-1]] = value
+    name = dotted(path)
+    for key in [key for key in origins if key == name or key.startswith((f"{name}.", f"{name}["))]:
+        del origins[key]
+    _note_origins(value, path, origin, origins)
+
+
+def _flag_values(flags: Mapping[tuple[str, ...], Flag]) -> Iterator[tuple[KeyPath, Any, str]]:
+    for path, flag in flags.items():
+        yield path, flag.value, flag.spelling
+
+
+_PLAIN_WORDS = {
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "string_type": "must be a text",
+    "string_too_short": "must not be empty",
+    "path_type": "must be a path",
+    "tuple_type": "must be a list",
+    "missing": "is required",
+}
+
+
+def _describe(error: ErrorDetails, origins: Mapping[str, str], file: Path | None) -> str:
+    # Pydantic adds the branch of a union to a location; a setting's path has none of those.
+    path = tuple(error["loc"])
+    while path and dotted(path) not in origins and path[:-1] and dotted(path[:-1]) in origins:
+        path = path[:-1]
+    key = dotted(path)
+    origin = origins.get(key) or next((o for k, o in origins.items() if k.startswith(key)), str(file or ""))
+    where = f"{origin}: {key}" if origin and key else origin or key or "configuration"
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        likely = difflib.get_close_matches(str(path[-1]), _keys_beside(path), n=1)
+        hint = f'did you mean "{likely[0]}"?' if likely else f"known keys there: {', '.join(_keys_beside(path))}"
+        return f"{origin or file}: unknown key {key} — {hint}"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{where} must be a table"
+    if kind == "value_error":
+        return f"{origin}: {context.get('error')}" if origin else str(context.get("error"))
+    if kind == "greater_than_equal":
+        return f"{where} must be at least {context['ge']}"
+    if kind == "greater_than":
+        return f"{where} must be greater than {context['gt']}"
+    if kind == "less_than_equal":
+        return f"{where} must be at most {context['le']}"
+    if kind == "literal_error":
+        return f"{where} must be {context['expected']}"
+    if kind == "string_pattern_mismatch":
+        return f"{where} may hold only letters, digits and . _ : / @ + -, and starts with a letter or digit"
+    return f"{where} {_PLAIN_WORDS.get(kind) or error['msg']}"
+
+
+def _keys_beside(path: KeyPath) -> list[str]:
+    section: type[BaseModel] = Settings
+    for part in path[:-1]:
+        if isinstance(part, int):
+            continue
+        field = section.model_fields.get(str(part))
+        if field is None:
+            return []
+        if part == "models":
+            section = ModelSettings
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            section = field.annotation
+    return list(section.model_fields)

@@ -1,0 +1,191 @@
+"""Settings: everything an operator can set, validated once and frozen. Each field's description is its reference."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from edgellm.config import limits
+
+Flag = Annotated[bool, Field(strict=True)]
+Whole = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(strict=True, gt=0, le=limits.DURATION_SECONDS_MAX, allow_inf_nan=False)]
+Text = Annotated[str, Field(strict=True, min_length=1)]
+Tokens = Annotated[int, Field(strict=True, ge=1, le=limits.TOKENS_MAX)]
+
+
+def default_cache_dir() -> Path:
+    """``$XDG_CACHE_HOME/edgellm``, else ``~/.cache/edgellm``."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()) / "edgellm"
+
+
+class Section(BaseModel):
+    """A table of the configuration: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, protected_namespaces=())
+
+
+class ServerSettings(Section):
+    """Where and how HTTP is served."""
+
+    host: Text | None = Field(
+        default=None, description="Address to bind. Unset: 127.0.0.1 without API keys, 0.0.0.0 with API keys."
+    )
+    port: Annotated[Whole, Field(ge=0, le=limits.PORT_MAX)] = Field(
+        default=8000, description="TCP port to bind; 0 takes a free one and prints it."
+    )
+    api_keys_file: Path | None = Field(
+        default=None, description="File with one API key (or `name:key`) a line, readable by its owner alone."
+    )
+    insecure_no_keys: Flag = Field(
+        default=False,
+        description="Allow a bind beyond this machine without API keys. Anyone who reaches the port may use it.",
+    )
+    unknown_fields: Literal["refuse", "ignore"] = Field(
+        default="refuse", description="What an unknown request field does: a 400 that names it, or nothing."
+    )
+    request_body_bytes_max: Annotated[
+        Whole, Field(ge=limits.REQUEST_BODY_BYTES_MIN, le=limits.REQUEST_BODY_BYTES_MAX)
+    ] = Field(default=8 * 2**20, description="Largest request body; beyond it the answer is 413.")
+    cors_origins: tuple[Text, ...] = Field(
+        default=(), description='Origins a browser may call from; `"*"` allows every one.'
+    )
+    allowed_hosts: tuple[Text, ...] = Field(
+        default=(),
+        description="Names accepted in the Host header, beside this machine's own names, `.local` and addresses.",
+    )
+    connections_max: Annotated[Whole, Field(ge=1, le=limits.CONNECTIONS_MAX)] = Field(
+        default=1024, description="Connections served at the same time."
+    )
+    header_deadline_seconds: Seconds = Field(default=10.0, description="Time a client has to send a request's headers.")
+    body_deadline_seconds: Seconds = Field(default=60.0, description="Time a client has to send a request's body.")
+    idle_deadline_seconds: Seconds = Field(default=75.0, description="Time a kept-alive connection may be idle.")
+    write_deadline_seconds: Seconds = Field(
+        default=60.0, description="Time a client has to take a piece of the answer."
+    )
+
+
+class AdmissionSettings(Section):
+    """How many requests wait, and for how long."""
+
+    max_queued_requests: Annotated[Whole, Field(ge=0, le=limits.QUEUED_REQUESTS_MAX)] = Field(
+        default=16,
+        description="Requests that may wait for a free sequence of a model; 0 refuses at once when it is busy.",
+    )
+    queue_timeout_seconds: Seconds = Field(
+        default=600.0, description="Longest wait in the queue; then the answer is 429."
+    )
+    request_timeout_seconds: Seconds | None = Field(
+        default=None, description="Longest time one request may generate; unset: no limit."
+    )
+    shutdown_drain_seconds: Annotated[Number, Field(ge=0, le=limits.DURATION_SECONDS_MAX)] = Field(
+        default=30.0, description="Time running requests have to end after SIGTERM; then they are cancelled."
+    )
+
+
+class SamplingSettings(Section):
+    """What a request gets that leaves a sampling field out. Unset: the model's own generation config decides."""
+
+    temperature: Annotated[Number, Field(ge=0, le=2)] | None = Field(default=None, description="0 is greedy.")
+    top_p: Annotated[Number, Field(gt=0, le=1)] | None = Field(default=None, description="1 is off.")
+    top_k: Annotated[Whole, Field(ge=-1)] | None = Field(default=None, description="-1 and 0 are off.")
+    min_p: Annotated[Number, Field(ge=0, le=1)] | None = Field(default=None, description="0 is off.")
+    frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = Field(default=None, description="0 is off.")
+    presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = Field(default=None, description="0 is off.")
+    repetition_penalty: Annotated[Number, Field(gt=0, le=2)] | None = Field(default=None, description="1 is off.")
+    max_tokens: Tokens | None = Field(default=None, description="Longest answer of a request that names no length.")
+
+
+class ModelSettings(Section):
+    """One served model."""
+
+    source: Text = Field(
+        default=...,
+        description="A name of `edgellm models list`, a GGUF file, or a safetensors directory. "
+        "A path that starts with `.` is taken from the configuration file's folder.",
+    )
+    name: Annotated[Text, Field(pattern=limits.MODEL_NAME_PATTERN)] | None = Field(
+        default=None, description="What clients send as `model`. Unset: taken from the source."
+    )
+    runtime: Literal["auto", "native", "tensorrt"] = Field(
+        default="auto", description="Runtime that loads the model; `auto` takes TensorRT where a supported GPU is."
+    )
+    executor: Literal["auto", "ggml"] = Field(default="auto", description="Executor of the native runtime.")
+    threads: Whole | None = Field(
+        default=None, description="CPU threads of the native runtime. Unset: chosen from the CPUs this process may use."
+    )
+    max_input_len: Tokens | None = Field(
+        default=None, description="Longest prompt in tokens. Unset: 4096, or what the model takes when that is less."
+    )
+    max_batch_size: Annotated[Whole, Field(ge=1, le=limits.BATCH_SEQUENCES_MAX)] | None = Field(
+        default=None,
+        description="Sequences that run together. Unset: 4 on the native runtime with in-flight batching, else 1.",
+    )
+    max_kv_cache_capacity: Tokens | None = Field(
+        default=None, description="Tokens of prompt and answer of one sequence. Unset: 8192, or what the model takes."
+    )
+    quantisation: Text | None = Field(
+        default=None, description="Weight format a safetensors checkpoint is lowered to. Unset: the runtime's default."
+    )
+    enable_in_flight_batching: Flag | None = Field(
+        default=None,
+        description="Let requests join a running batch. Unset: on for the native runtime, off for TensorRT.",
+    )
+    enable_context_reuse: Flag | None = Field(
+        default=None,
+        description="Reuse the longest prefix seen before. Unset: on for the native runtime, off for TensorRT.",
+    )
+    context_reuse_max_records: Annotated[Whole, Field(ge=1, le=limits.CONTEXT_RECORDS_MAX)] | None = Field(
+        default=None, description="Prefixes kept for reuse. Unset: the runtime's default."
+    )
+    sampling: SamplingSettings = Field(
+        default=SamplingSettings(), description="Defaults of this model's sampling fields."
+    )
+
+    @field_validator("threads")
+    @classmethod
+    def _threads_start_at_one(cls, value: int | None) -> int | None:
+        if value is None:
+            return value
+        if value < 1:
+            raise ValueError("threads must be at least 1; leave it out to let edgellm choose")
+        if value > limits.THREADS_MAX:
+            raise ValueError(f"threads must be at most {limits.THREADS_MAX}; leave it out to let edgellm choose")
+        return value
+
+
+class LogSettings(Section):
+    """What is written to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe level written."
+    )
+    format: Literal["text", "json"] = Field(default="text", description="Lines for people or one JSON object a line.")
+
+
+class Settings(Section):
+    """The whole configuration."""
+
+    cache_dir: Path = Field(
+        default_factory=default_cache_dir,
+        description="Where models and bundles are kept. Unset: `$XDG_CACHE_HOME/edgellm`, else `~/.cache/edgellm`.",
+    )
+    server: ServerSettings = Field(default=ServerSettings(), description="HTTP server.")
+    admission: AdmissionSettings = Field(default=AdmissionSettings(), description="Queue and deadlines.")
+    log: LogSettings = Field(default=LogSettings(), description="Log.")
+    models: Annotated[tuple[ModelSettings, ...], Field(max_length=limits.MODELS_MAX)] = Field(
+        default=(), description="Models to serve, one `[[models]]` table each."
+    )
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Settings:
+        names = [model.name for model in self.models if model.name is not None]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f'models: the name "{name}" is given twice; each served model needs its own')
+        return self
