@@ -6,7 +6,9 @@
     │   ├── ModelSourceError         the model is not there, or is no model
     │   ├── CheckpointError          a model file is damaged or inconsistent
     │   └── UnsupportedModelError    a sound model that this runtime cannot run
+    ├── CacheError                   the cache directory cannot take what must be kept
     ├── RuntimeUnavailableError      no usable runtime on this machine
+    ├── PortUnavailableError         the address to serve on is taken
     ├── RequestError                 one request is wrong; it names the field
     │   ├── UnknownParameterError
     │   ├── UnsupportedParameterError
@@ -65,8 +67,18 @@ class UnsupportedModelError(ModelError):
     code = "model_unsupported"
 
 
+class CacheError(EdgeLLMError):
+    code = "cache_unusable"
+    exit_code = 73
+
+
 class RuntimeUnavailableError(EdgeLLMError):
     code = "runtime_unavailable"
+    exit_code = 69
+
+
+class PortUnavailableError(EdgeLLMError):
+    code = "port_unavailable"
     exit_code = 69
 
 
