@@ -15,7 +15,8 @@
     │   ├── UnsupportedModalityError
     │   ├── ContextLengthError
     │   ├── InvalidSchemaError
-    │   └── ModelNotFoundError
+    │   ├── ModelNotFoundError
+    │   └── DuplicateRequestIdError
     ├── AdmissionError               the request is fine; the server cannot take it now
     │   ├── ServerBusyError
     │   ├── ShuttingDownError
@@ -115,6 +116,10 @@ class InvalidSchemaError(RequestError):
 
 class ModelNotFoundError(RequestError):
     code = "model_not_found"
+
+
+class DuplicateRequestIdError(RequestError):
+    code = "duplicate_request_id"
 
 
 class AdmissionError(EdgeLLMError):

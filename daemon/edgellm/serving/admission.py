@@ -1,0 +1,241 @@
+"""Admission: who runs now, who waits, who is turned away. One a model; used from its event loop only.
+
+A request enters with a ticket. A granted ticket carries leases, one a slot; each lease is released exactly once,
+after the lane has let go of what ran in it. Waiting requests are served round robin between clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from edgellm.errors import AdmissionError, ServerBusyError
+from edgellm.serving.lane import Lane
+from edgellm.serving.service_times import ServiceTimes
+from edgellm.serving.settings import ServingSettings
+
+
+class TicketState(Enum):
+    WAITING = "waiting"
+    GRANTED = "granted"
+    RELEASED = "released"  # every lease was given back
+    TIMED_OUT = "timed out"
+    ABANDONED = "abandoned"  # the client left while it waited
+    TURNED_AWAY = "turned away"  # shutdown, or the model went away
+
+
+class TicketEvent(Enum):
+    GRANT = "grant"
+    TIME_OUT = "time out"
+    ABANDON = "abandon"
+    TURN_AWAY = "turn away"
+    LAST_RELEASE = "last release"
+
+
+TRANSITIONS: Mapping[tuple[TicketState, TicketEvent], TicketState] = {
+    (TicketState.WAITING, TicketEvent.GRANT): TicketState.GRANTED,
+    (TicketState.WAITING, TicketEvent.TIME_OUT): TicketState.TIMED_OUT,
+    (TicketState.WAITING, TicketEvent.ABANDON): TicketState.ABANDONED,
+    (TicketState.WAITING, TicketEvent.TURN_AWAY): TicketState.TURNED_AWAY,
+    (TicketState.GRANTED, TicketEvent.LAST_RELEASE): TicketState.RELEASED,
+}
+
+
+class AdmissionLogicError(RuntimeError):
+    """An event that the table does not know in this state: a bug in serving, never a client's doing."""
+
+
+class Lease:
+    """The right to one slot of one lane."""
+
+    __slots__ = ("_admission", "_released", "lane", "since_seconds", "ticket")
+
+    def __init__(self, admission: Admission, ticket: Ticket, lane: Lane, since_seconds: float) -> None:
+        self._admission = admission
+        self._released = False
+        self.ticket = ticket
+        self.lane = lane
+        self.since_seconds = since_seconds
+
+    def release(self) -> None:
+        if self._released:
+            raise AdmissionLogicError("a lease was released twice")
+        self._released = True
+        self._admission._took_back(self)
+
+
+class Ticket:
+    """A request's place. ``settled`` is called once, when it stops waiting."""
+
+    __slots__ = ("client", "entered_seconds", "error", "leases", "outstanding", "settled", "state", "wanted_slots")
+
+    def __init__(self, client: str, wanted_slots: int, entered_seconds: float) -> None:
+        self.client = client
+        self.wanted_slots = wanted_slots
+        self.entered_seconds = entered_seconds
+        self.state = TicketState.WAITING
+        self.leases: list[Lease] = []
+        self.outstanding = 0
+        self.error: AdmissionError | None = None
+        self.settled: Callable[[], None] | None = None
+
+    def apply(self, event: TicketEvent) -> None:
+        following = TRANSITIONS.get((self.state, event))
+        if following is None:
+            raise AdmissionLogicError(f"a ticket that is {self.state.value} got the event {event.value}")
+        was_waiting = self.state is TicketState.WAITING
+        self.state = following
+        if was_waiting and self.settled is not None:
+            self.settled()
+
+
+class Admission:
+    """Never grants more slots than the lanes have, and leaves no slot idle while somebody waits."""
+
+    def __init__(self, settings: ServingSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._capacity: dict[Lane, int] = {}
+        self._running: dict[Lane, int] = {}
+        self._held: set[Lease] = set()
+        self._queues: OrderedDict[str, deque[Ticket]] = OrderedDict()
+        self._closed_because: Callable[[], AdmissionError] | None = None
+        self._service_times = ServiceTimes()
+
+    @property
+    def capacity(self) -> int:
+        return sum(self._capacity.values())
+
+    @property
+    def running(self) -> int:
+        return len(self._held)
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(queue) for queue in self._queues.values())
+
+    def add_lane(self, lane: Lane, slots: int) -> None:
+        self._capacity[lane] = slots
+        self._running.setdefault(lane, 0)
+        self._dispatch()
+
+    def remove_lane(self, lane: Lane) -> None:
+        """Leases held on it stay with their requests until those end."""
+        self._capacity.pop(lane, None)
+
+    def close(self, because: Callable[[], AdmissionError]) -> None:
+        """Turns away whoever waits and whoever comes; what runs goes on."""
+        self._closed_because = because
+        while (ticket := self._next_waiting()) is not None:
+            ticket.error = because()
+            ticket.apply(TicketEvent.TURN_AWAY)
+
+    def enter(self, client: str, wanted_slots: int = 1) -> Ticket:
+        """A ticket that is granted at once or waits. Raises AdmissionError when neither is possible."""
+        if self._closed_because is not None:
+            raise self._closed_because()
+        ticket = Ticket(client, wanted_slots, self._clock())
+        if self._free > 0:
+            self._grant(ticket)
+        elif self.waiting >= self._settings.max_queued_requests:
+            raise self._busy("The server is busy and its queue is full.")
+        else:
+            self._queues.setdefault(client, deque()).append(ticket)
+        return ticket
+
+    def time_out(self, ticket: Ticket) -> None:
+        self._leave_queue(ticket)
+        ticket.error = self._busy("The request waited in the queue for longer than the server allows.")
+        ticket.apply(TicketEvent.TIME_OUT)
+
+    def abandon(self, ticket: Ticket) -> None:
+        self._leave_queue(ticket)
+        ticket.apply(TicketEvent.ABANDON)
+
+    async def acquire(self, client: str, wanted_slots: int = 1) -> list[Lease]:
+        """Between one and ``wanted_slots`` leases. A caller that is cancelled holds nothing afterwards."""
+        ticket = self.enter(client, wanted_slots)
+        if ticket.state is TicketState.WAITING:
+            await self._settle(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.leases
+
+    async def _settle(self, ticket: Ticket) -> None:
+        loop = asyncio.get_running_loop()
+        settled = loop.create_future()
+        ticket.settled = lambda: None if settled.done() else settled.set_result(None)
+        timer = loop.call_later(self._settings.queue_timeout_seconds, self._time_out_if_waiting, ticket)
+        try:
+            await settled
+        except asyncio.CancelledError:
+            if ticket.state is TicketState.WAITING:
+                self.abandon(ticket)
+            # The grant and the cancellation can meet in one turn of the loop.
+            for lease in ticket.leases:
+                lease.release()
+            raise
+        finally:
+            timer.cancel()
+
+    def _time_out_if_waiting(self, ticket: Ticket) -> None:
+        if ticket.state is TicketState.WAITING:
+            self.time_out(ticket)
+
+    def retry_after_seconds(self) -> float:
+        """When the first of the running requests should be done, by what recent ones took."""
+        now = self._clock()
+        return self._service_times.until_next_end_seconds([now - lease.since_seconds for lease in self._held])
+
+    def _busy(self, message: str) -> ServerBusyError:
+        return ServerBusyError(message, retry_after_seconds=self.retry_after_seconds())
+
+    @property
+    def _free(self) -> int:
+        return sum(max(0, slots - self._running[lane]) for lane, slots in self._capacity.items())
+
+    def _next_waiting(self) -> Ticket | None:
+        if not self._queues:
+            return None
+        client, queue = self._queues.popitem(last=False)
+        ticket = queue.popleft()
+        if queue:
+            self._queues[client] = queue  # behind every other client
+        return ticket
+
+    def _leave_queue(self, ticket: Ticket) -> None:
+        queue = self._queues.get(ticket.client)
+        if queue is None or ticket not in queue:
+            raise AdmissionLogicError(f"a ticket that is {ticket.state.value} is not in the queue")
+        queue.remove(ticket)
+        if not queue:
+            del self._queues[ticket.client]
+
+    def _dispatch(self) -> None:
+        while self._free > 0 and (ticket := self._next_waiting()) is not None:
+            self._grant(ticket)
+
+    def _grant(self, ticket: Ticket) -> None:
+        now = self._clock()
+        for _ in range(min(ticket.wanted_slots, self._free)):
+            lane = min(self._capacity, key=lambda lane: self._running[lane] / self._capacity[lane])
+            self._running[lane] += 1
+            lease = Lease(self, ticket, lane, now)
+            self._held.add(lease)
+            ticket.leases.append(lease)
+        ticket.outstanding = len(ticket.leases)
+        ticket.apply(TicketEvent.GRANT)
+
+    def _took_back(self, lease: Lease) -> None:
+        self._held.remove(lease)
+        self._running[lease.lane] -= 1
+        if lease.lane not in self._capacity and self._running[lease.lane] == 0:
+            del self._running[lease.lane]
+        self._service_times.ended(self._clock() - lease.since_seconds)
+        lease.ticket.outstanding -= 1
+        if lease.ticket.outstanding == 0:
+            lease.ticket.apply(TicketEvent.LAST_RELEASE)
+        self._dispatch()

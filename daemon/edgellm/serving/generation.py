@@ -1,0 +1,221 @@
+"""Generation: one admitted request as it runs. It owns its leases and gives each back when its lane let go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from edgellm.errors import (
+    EdgeLLMError,
+    RequestCancelledError,
+    RequestTimeoutError,
+    ShuttingDownError,
+    WorkerFailedError,
+)
+from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.generation import GenerationRequest
+from edgellm.runtime.outputs import StreamDelta
+from edgellm.serving.admission import Lease
+from edgellm.serving.delta_buffer import DeltaBuffer
+from edgellm.serving.error_frames import error_frames
+from edgellm.serving.lane import LaneGeneration
+from edgellm.serving.report import Outcome, RequestReport, outcome_of_error
+
+_log = logging.getLogger(__name__)
+
+
+class CancelCause(Enum):
+    CLIENT_LEFT = "client left"
+    TIMED_OUT = "timed out"
+    SHUTTING_DOWN = "shutting down"
+
+
+_ERROR_OF_CAUSE: dict[CancelCause, Callable[[], EdgeLLMError]] = {
+    CancelCause.CLIENT_LEFT: lambda: RequestCancelledError("The request was cancelled."),
+    CancelCause.TIMED_OUT: lambda: RequestTimeoutError("The request took longer than the server allows."),
+    CancelCause.SHUTTING_DOWN: lambda: ShuttingDownError("The server is shutting down."),
+}
+_OUTCOME_OF_CAUSE = {
+    CancelCause.CLIENT_LEFT: Outcome.DISCONNECTED,
+    CancelCause.TIMED_OUT: Outcome.TIMED_OUT,
+    CancelCause.SHUTTING_DOWN: Outcome.UNAVAILABLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceDelta:
+    """A delta of the choice ``index``."""
+
+    index: int
+    delta: StreamDelta
+
+
+class Generation:
+    """Runs the choices of one request in the slots it was granted, several at a time where it has several.
+
+    The tasks that drive the lanes belong to the generation, not to whoever reads it: a reader may go away at any
+    point, and the leases still come back when the lanes have let go.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[GenerationRequest],
+        leases: Sequence[Lease],
+        report: RequestReport,
+        capabilities: Capabilities,
+        token_gap: Callable[[float], None],
+        on_end: Callable[[Generation], None],
+    ) -> None:
+        self.report = report
+        self.capabilities = capabilities
+        self._buffer = DeltaBuffer()
+        self._pending = deque(enumerate(requests))
+        self._active: set[LaneGeneration] = set()
+        self._cancel_cause: CancelCause | None = None
+        self._error: EdgeLLMError | None = None
+        self._token_gap = token_gap
+        self._on_end = on_end
+        loop = asyncio.get_running_loop()
+        self._accepted: asyncio.Future[None] = loop.create_future()
+        self._to_accept = len(leases)
+        self._ended = asyncio.Event()
+        self._open_slots = len(leases)
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks = [loop.create_task(self._drive_slot(lease)) for lease in leases]
+
+    async def accepted(self) -> None:
+        """Return once the lane took the first choices. Raises what refused one of them, after all slots came back."""
+        try:
+            await asyncio.shield(self._accepted)
+        except EdgeLLMError:
+            await self._ended.wait()
+            raise
+
+    async def next_deltas(self) -> list[ChoiceDelta]:
+        """What has come since the last call, one merged delta a choice; empty when all choices have finished.
+
+        Raises the error that ended the generation, after everything before it was handed out.
+        """
+        deltas = await self._buffer.take()
+        if not deltas and self._error is not None:
+            raise self._error
+        return [ChoiceDelta(index, delta) for index, delta in deltas]
+
+    def cancel(self, cause: CancelCause) -> None:
+        """Stop within one step. Idempotent; without effect once the generation has ended."""
+        if self._cancel_cause is not None or self._ended.is_set():
+            return
+        self._cancel_cause = cause
+        self._fail(_ERROR_OF_CAUSE[cause]())
+
+    def cancel_after(self, limit_seconds: float) -> None:
+        """Cancel as timed out unless it has ended by then."""
+        self._timer = asyncio.get_running_loop().call_later(limit_seconds, self.cancel, CancelCause.TIMED_OUT)
+
+    async def ended(self) -> None:
+        """Return once every lease has been given back."""
+        await self._ended.wait()
+
+    async def _drive_slot(self, lease: Lease) -> None:
+        first = True
+        try:
+            while self._error is None and self._pending:
+                index, request = self._pending.popleft()
+                running = await lease.lane.submit(request)
+                self._active.add(running)
+                if first:
+                    first = False
+                    self._slot_accepted()
+                try:
+                    await self._pump(index, running)
+                finally:
+                    await running.released()
+                    self._active.discard(running)
+        except EdgeLLMError as error:
+            self._fail(error)
+        except Exception as error:
+            # A lane must not raise anything else; if it does, this request ends and the daemon goes on.
+            _log.error("a lane failed: %s", error_frames(error))
+            self._fail(WorkerFailedError("The model's worker failed."))
+        finally:
+            lease.release()
+            if first:
+                self._slot_accepted()
+            self._open_slots -= 1
+            if self._open_slots == 0:
+                self._end()
+
+    async def _pump(self, index: int, running: LaneGeneration) -> None:
+        if self._error is not None:
+            running.cancel()
+        finished = False
+        last_token_seconds: float | None = None
+        async for delta in running.deltas():
+            if delta.token_ids:
+                last_token_seconds = self._count_tokens(len(delta.token_ids), last_token_seconds)
+            if delta.finished:
+                finished = True
+                self._count_prompt(delta)
+            if self._error is None:
+                self._buffer.put(index, delta)
+        if not finished and self._error is None:
+            raise WorkerFailedError("The model's worker ended the request without a result.")
+
+    def _count_tokens(self, tokens: int, last_token_seconds: float | None) -> float:
+        now = time.monotonic()
+        self.report.generated_tokens += tokens
+        if self.report.first_token_seconds is None:
+            self.report.first_token_seconds = now
+        if last_token_seconds is not None:
+            self._token_gap((now - last_token_seconds) / tokens)
+        return now
+
+    def _count_prompt(self, delta: StreamDelta) -> None:
+        self.report.prompt_tokens += delta.prompt_tokens or 0
+        self.report.cached_tokens += delta.cached_tokens or 0
+
+    def _slot_accepted(self) -> None:
+        self._to_accept -= 1
+        if self._to_accept > 0 or self._accepted.done():
+            return
+        if self._error is not None:
+            self._refuse_acceptance(self._error)
+        else:
+            self.report.accepted_seconds = time.monotonic()
+            self._accepted.set_result(None)
+
+    def _refuse_acceptance(self, error: EdgeLLMError) -> None:
+        self._accepted.set_exception(error)
+        self._accepted.exception()  # a reader that is gone does not read it
+
+    def _fail(self, error: EdgeLLMError) -> None:
+        if self._error is not None:
+            return
+        self._error = error
+        self._pending.clear()
+        for running in self._active:
+            running.cancel()
+        self._buffer.close()
+        if not self._accepted.done():
+            self._refuse_acceptance(error)
+
+    def _end(self) -> None:
+        report = self.report
+        report.ended_seconds = time.monotonic()
+        if self._error is None:
+            report.outcome = Outcome.SUCCESS
+        else:
+            report.outcome = (
+                _OUTCOME_OF_CAUSE[self._cancel_cause] if self._cancel_cause else outcome_of_error(self._error)
+            )
+            report.error_code = self._error.code
+        if self._timer is not None:
+            self._timer.cancel()
+        self._buffer.close()
+        self._ended.set()
+        self._on_end(self)

@@ -1,0 +1,128 @@
+"""Models as clients see them: configured by name, loading, ready, degraded, unavailable or unloaded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from edgellm.errors import ConfigError, ModelLoadingError, ModelUnavailableError
+from edgellm.runtime.capabilities import Capabilities
+from edgellm.serving.admission import Admission
+from edgellm.serving.lane import Lane
+from edgellm.serving.sampling_defaults import SamplingDefaults
+from edgellm.serving.settings import ServingSettings
+
+
+class ModelState(Enum):
+    LOADING = "loading"
+    READY = "ready"
+    DEGRADED = "degraded"
+    UNAVAILABLE = "unavailable"
+    UNLOADED = "unloaded"
+
+
+class ModelEvent(Enum):
+    OPENED = "opened"  # every lane answers
+    LANE_LOST = "lane lost"  # some lanes answer
+    ALL_LOST = "all lost"  # none answers, or loading failed
+    LOAD_AGAIN = "load again"
+    CLOSE = "close"
+
+
+_STATES_ALIVE = (ModelState.READY, ModelState.DEGRADED)
+
+TRANSITIONS: Mapping[tuple[ModelState, ModelEvent], ModelState] = {
+    (ModelState.LOADING, ModelEvent.OPENED): ModelState.READY,
+    (ModelState.LOADING, ModelEvent.ALL_LOST): ModelState.UNAVAILABLE,
+    **{(state, ModelEvent.OPENED): ModelState.READY for state in _STATES_ALIVE},
+    **{(state, ModelEvent.LANE_LOST): ModelState.DEGRADED for state in _STATES_ALIVE},
+    **{(state, ModelEvent.ALL_LOST): ModelState.UNAVAILABLE for state in _STATES_ALIVE},
+    (ModelState.UNAVAILABLE, ModelEvent.LOAD_AGAIN): ModelState.LOADING,
+    **{(state, ModelEvent.CLOSE): ModelState.UNLOADED for state in ModelState},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """``stage`` is a word or two for people ("lowering"); ``fraction`` is 0 to 1 where it is known."""
+
+    stage: str
+    fraction: float | None = None
+
+
+ReportProgress = Callable[[LoadProgress], None]  # thread-safe, returns at once
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """What opening a model gives. ``generation_config`` is the checkpoint's own, empty where it has none."""
+
+    lanes: Sequence[Lane]
+    generation_config: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A configured model. ``open`` makes its lanes, off the event loop; it may take minutes."""
+
+    name: str
+    open: Callable[[ReportProgress], Awaitable[OpenedModel]]
+    required: bool = True
+    sampling: Mapping[str, object] = field(default_factory=dict)  # the operator's, over the model's own
+    created_unix_seconds: int = field(default_factory=lambda: int(time.time()))
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigError("a model needs a name")
+
+
+class ServedModel:
+    """One configured model with its state and, once open, its lanes and their admission."""
+
+    def __init__(self, spec: ModelSpec, settings: ServingSettings) -> None:
+        self.spec = spec
+        self.state = ModelState.LOADING
+        self.progress = LoadProgress("waiting")
+        self.failure: BaseException | None = None
+        self.lanes: tuple[Lane, ...] = ()
+        self.sampling = SamplingDefaults().overlaid(spec.sampling)
+        self.admission = Admission(settings)
+        self._settings = settings
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def apply(self, event: ModelEvent) -> None:
+        self.state = TRANSITIONS[self.state, event]
+
+    def opened(self, opened: OpenedModel) -> None:
+        self.lanes = tuple(opened.lanes)
+        self.sampling = SamplingDefaults().with_generation_config(opened.generation_config).overlaid(self.spec.sampling)
+        for lane in self.lanes:
+            self.admission.add_lane(lane, _slots_of(lane.capabilities))
+        self.failure = None
+        self.apply(ModelEvent.OPENED)
+
+    @property
+    def capabilities(self) -> Capabilities | None:
+        return self.lanes[0].capabilities if self.lanes else None
+
+    def require_capabilities(self) -> Capabilities:
+        """Raises ModelLoadingError or ModelUnavailableError while the model cannot take a request."""
+        if self.state is ModelState.LOADING:
+            raise ModelLoadingError(
+                f"The model is still loading ({self.progress.stage}).",
+                retry_after_seconds=self._settings.loading_retry_after_seconds,
+            )
+        if self.state not in _STATES_ALIVE:
+            raise ModelUnavailableError(
+                "The model is not available.", retry_after_seconds=self._settings.loading_retry_after_seconds
+            )
+        return self.lanes[0].capabilities
+
+
+def _slots_of(capabilities: Capabilities) -> int:
+    return capabilities.max_batch_size if capabilities.in_flight_batching else 1

@@ -1,0 +1,32 @@
+"""ServiceTimes: how long a slot was held lately, and so how soon one may become free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_WEIGHT_OF_NEWEST = 0.2
+_SHORTEST_SECONDS = 1.0
+_LONGEST_SECONDS = 600.0
+
+
+class ServiceTimes:
+    """A moving average; before anything has ended, a request is expected to run as long again as it has run."""
+
+    def __init__(self) -> None:
+        self._mean_seconds: float | None = None
+
+    def ended(self, held_seconds: float) -> None:
+        if self._mean_seconds is None:
+            self._mean_seconds = held_seconds
+        else:
+            self._mean_seconds += _WEIGHT_OF_NEWEST * (held_seconds - self._mean_seconds)
+
+    def until_next_end_seconds(self, ages_seconds: Sequence[float]) -> float:
+        """Estimated seconds until one of the running requests ends, between 1 and 600."""
+        remaining = [self._remaining_seconds(age) for age in ages_seconds]
+        return min(max(min(remaining, default=0.0), _SHORTEST_SECONDS), _LONGEST_SECONDS)
+
+    def _remaining_seconds(self, age_seconds: float) -> float:
+        if self._mean_seconds is None or age_seconds >= self._mean_seconds:
+            return age_seconds
+        return self._mean_seconds - age_seconds
