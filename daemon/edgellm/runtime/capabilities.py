@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 class Capabilities:
     """Lengths are tokens. ``parameters`` names the optional sampling fields the runtime has (min_p, penalties…)."""
 
-    runtime: str                      # "native" | "tensorrt"
-    executor: str                     # "ggml", "" where the runtime does not say
+    runtime: str  # "native" | "tensorrt"
+    executor: str  # "ggml", "" where the runtime does not say
     max_batch_size: int
     max_input_len: int
     max_kv_cache_capacity: int
     vocab_size: int
     in_flight_batching: bool
     context_cache: bool
-    streaming: str = "incremental"    # "incremental" | "buffered"
+    streaming: str = "incremental"  # "incremental" | "buffered"
     input_modalities: tuple[str, ...] = ("text",)
     output_modalities: tuple[str, ...] = ("text",)
     guided_decoding: tuple[str, ...] = ()

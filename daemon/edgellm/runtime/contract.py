@@ -1,0 +1,152 @@
+"""The part of the runtime contract that the adapter uses, as types: NVIDIA's module and edgellm._native both fit.
+
+Value objects (LLMGenerationRequest and what it holds) stay untyped: their fields are set by name, and the getters
+of lists and maps give copies, so whole lists are assigned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+
+class StreamChunk(Protocol):
+    """``reused_token_count`` and ``matched_stop`` are extensions: read them with ``getattr``."""
+
+    @property
+    def token_ids(self) -> list[int]: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def prompt_token_count(self) -> int: ...
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def reason(self) -> Any: ...
+    @property
+    def logprobs(self) -> list[list[Any]]: ...
+
+
+class StreamChannel(Protocol):
+    """After ``cancel()`` it is neither finished nor has it a reason, and waits return None at once."""
+
+    def try_pop(self) -> StreamChunk | None: ...
+    def wait_pop(self, timeout_ms: int) -> StreamChunk | None: ...
+    def is_finished(self) -> bool: ...
+    def is_cancelled(self) -> bool: ...
+    def cancel(self) -> None: ...
+    def set_skip_special_tokens(self, skip: bool, /) -> None: ...
+
+
+class GenerationResponse(Protocol):
+    """``reused_token_counts`` and ``matched_stops`` are extensions: read them with ``getattr``."""
+
+    @property
+    def output_ids(self) -> list[list[int]]: ...
+    @property
+    def output_texts(self) -> list[str]: ...
+    @property
+    def logprobs(self) -> list[list[list[Any]]]: ...
+    @property
+    def finish_reasons(self) -> list[Any]: ...
+    @property
+    def prompt_token_counts(self) -> list[int]: ...
+
+
+class RequestHandle(Protocol):
+    @property
+    def id(self) -> int: ...
+    def get(self) -> GenerationResponse: ...
+    def ready(self) -> bool: ...
+    def cancel(self) -> None: ...
+
+
+class RequestEngine(Protocol):
+    @property
+    def queued(self) -> int: ...
+    @property
+    def resident(self) -> int: ...
+    def submit(self, request: Any) -> RequestHandle: ...
+    def shutdown(self, mode: Any) -> None: ...
+    def metrics(self) -> Any: ...
+    def count_prompt_tokens(self, request: Any) -> list[int]: ...
+
+
+class LLMRuntime(Protocol):
+    """One call at a time: the caller serialises."""
+
+    def handle_request(self, request: Any) -> GenerationResponse: ...
+    def count_prompt_tokens(self, request: Any) -> list[int]: ...
+    def capture_decoding_cuda_graph(self) -> bool: ...
+    def get_context_cache_metrics(self) -> Any | None: ...
+
+
+class RuntimeModule(Protocol):
+    """The module's own attributes are looked up by name: classes, enums, and extensions found by ``hasattr``."""
+
+    def __getattr__(self, name: str) -> Any: ...
+
+
+SCHEDULING_FIELDS: Sequence[str] = (
+    "submitted",
+    "refused",
+    "stalls_incompatible",
+    "stalls_guided",
+    "stalls_founder_only",
+    "stalls_no_capacity",
+    "admitted_mid_flight",
+    "completed",
+    "cancelled",
+    "failed",
+    "queue_latency_max_us",
+)
+
+_POOLS = ("base_kv_pages", "draft_kv_pages", "recurrent_snapshots", "partial_kv_snapshots")
+_CONTEXT_CACHE_FIELDS: Sequence[str] = (
+    "admitted_sequences",
+    "hit_sequences",
+    "lookup_bypass_sequences",
+    "forced_cold_sequences",
+    "matched_tokens",
+    "reused_tokens",
+    "standard_plans",
+    "full_input_rewind_plans",
+    "no_reusable_prefix_plans",
+    "publication_attempts",
+    "published_endpoints",
+    "committed_publications",
+    "existing_publications",
+    "spec_pair_publications",
+    "spec_full_page_replays",
+    "hybrid_capture_synchronizations",
+    "hybrid_restores",
+    "hybrid_snapshot_pressure_skips",
+    "evicted_records",
+    "reclaimed_base_kv_pages",
+    "reclaimed_draft_kv_pages",
+    "reclaimed_recurrent_snapshots",
+    "reclaimed_partial_kv_snapshots",
+    "current_records",
+    "planning_nanoseconds",
+)
+
+
+def scheduling_counters(engine: RequestEngine) -> dict[str, int]:
+    """Give the engine's counters as integers; the mean queue latency is 0 when nothing has queued."""
+    metrics = engine.metrics()
+    counters = {name: int(getattr(metrics, name)) for name in SCHEDULING_FIELDS}
+    count = int(metrics.queue_latency_count)
+    counters["queue_latency_avg_us"] = int(metrics.queue_latency_total_us) // count if count else 0
+    counters["queued"] = int(engine.queued)
+    counters["resident"] = int(engine.resident)
+    return counters
+
+
+def context_cache_counters(metrics: Any) -> Mapping[str, int]:
+    """Flatten the contract's ContextCacheMetrics; pools become ``<pool>_free`` and ``<pool>_capacity``."""
+    counters = {name: int(getattr(metrics, name)) for name in _CONTEXT_CACHE_FIELDS}
+    for pool in _POOLS:
+        pool_metrics = getattr(metrics, pool)
+        counters[f"{pool}_free"] = int(pool_metrics.free)
+        counters[f"{pool}_capacity"] = int(pool_metrics.capacity)
+    return counters

@@ -1,0 +1,172 @@
+"""Drivers: the two ways to run requests on a loaded native runtime, behind one interface."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from edgellm.errors import ClosedError, RequestCancelledError
+from edgellm.runtime.context_reuse_log import ContextReuseLog
+from edgellm.runtime.contract import (
+    GenerationResponse,
+    LLMRuntime,
+    RequestEngine,
+    RuntimeModule,
+    StreamChannel,
+    scheduling_counters,
+)
+from edgellm.runtime.native_errors import map_request_error
+from edgellm.runtime.running import BlockingGeneration, InFlightGeneration, OnReleased, RunningGeneration, end_quietly
+
+
+class Driver(Protocol):
+    """Owns the native runtime object until close()."""
+
+    in_flight: bool
+
+    def start(self, native_request: Any, channel: StreamChannel, on_released: OnReleased) -> RunningGeneration:
+        """Hand the request to the runtime. Raises RequestError or AdmissionError for what it refuses at once.
+
+        ``on_released`` is called exactly once when the runtime needs the request's place no more, and never when
+        this raises.
+        """
+        ...
+
+    def count_prompt_tokens(self, native_request: Any) -> int | None:
+        """Count with the runtime's own tokenizer, where that is safe beside running requests."""
+        ...
+
+    def scheduling_metrics(self) -> Mapping[str, int] | None: ...
+
+    def context_cache_metrics(self) -> Any | None:
+        """Give the contract's ContextCacheMetrics, None where the cache is off or this path has none."""
+        ...
+
+    def steps_completed(self) -> int: ...
+
+    def drain(self) -> None:
+        """Let accepted requests end and take no more."""
+        ...
+
+    def close(self) -> None:
+        """Drop the runtime, once nothing runs on it."""
+        ...
+
+
+class InFlightDriver:
+    """RequestEngine: thread-safe, several sequences at a time."""
+
+    in_flight = True
+
+    def __init__(self, module: RuntimeModule, engine: RequestEngine, *, context_cache: bool) -> None:
+        self._module = module
+        self._engine: RequestEngine | None = engine
+        self._context_cache = context_cache
+        # Whoever reads these may have stopped reading: drain() ends them on their behalf.
+        self._running: weakref.WeakSet[InFlightGeneration] = weakref.WeakSet()
+
+    def start(self, native_request: Any, channel: StreamChannel, on_released: OnReleased) -> InFlightGeneration:
+        engine = self._loaded()
+        try:
+            handle = engine.submit(native_request)
+        except Exception as error:  # pybind raises whatever type the module registered
+            raise map_request_error(self._module, error) from error
+        generation = InFlightGeneration(self._module, handle, channel, on_released)
+        self._running.add(generation)
+        return generation
+
+    def count_prompt_tokens(self, native_request: Any) -> int | None:
+        try:
+            return self._loaded().count_prompt_tokens(native_request)[0]
+        except Exception as error:  # pybind raises whatever type the module registered
+            raise map_request_error(self._module, error) from error
+
+    def scheduling_metrics(self) -> dict[str, int]:
+        return scheduling_counters(self._loaded())
+
+    def context_cache_metrics(self) -> Any | None:
+        read = getattr(self._loaded(), "context_cache_metrics", None)
+        return read() if self._context_cache and read is not None else None
+
+    def steps_completed(self) -> int:
+        steps = getattr(self._loaded(), "steps_completed", 0)
+        return int(steps() if callable(steps) else steps)
+
+    def drain(self) -> None:
+        engine = self._engine
+        if engine is not None:
+            engine.shutdown(self._module.ShutdownMode.DRAIN)
+        for generation in list(self._running):
+            end_quietly(generation)
+
+    def close(self) -> None:
+        self._engine = None
+
+    def _loaded(self) -> RequestEngine:
+        engine = self._engine
+        if engine is None:
+            raise ClosedError("this model was closed")
+        return engine
+
+
+class BlockingDriver:
+    """LLMRuntime: one request at a time, under a lock of ours."""
+
+    in_flight = False
+
+    def __init__(self, module: RuntimeModule, runtime: LLMRuntime, *, context_cache: bool) -> None:
+        self._module = module
+        self._runtime: LLMRuntime | None = runtime
+        self._context_cache = context_cache
+        self._inference = threading.Lock()
+        self._reuse_log = ContextReuseLog()
+        self._requests_ended = 0
+        # Read under the inference lock after each request, so that nobody who only looks ever waits for it.
+        self._cache_snapshot = runtime.get_context_cache_metrics() if context_cache else None
+
+    def start(self, native_request: Any, channel: StreamChannel, on_released: OnReleased) -> BlockingGeneration:
+        if self._runtime is None:
+            raise ClosedError("this model was closed")
+        return BlockingGeneration(self._module, lambda: self._run(native_request, channel), channel, on_released)
+
+    def count_prompt_tokens(self, native_request: Any) -> int | None:
+        return None
+
+    def scheduling_metrics(self) -> None:
+        return None
+
+    def context_cache_metrics(self) -> Any | None:
+        return self._cache_snapshot
+
+    def steps_completed(self) -> int:
+        return self._requests_ended
+
+    def drain(self) -> None:
+        """Nothing is queued natively: callers hold their permits until they are done."""
+
+    def close(self) -> None:
+        with self._inference:
+            self._runtime = None
+
+    def _run(self, native_request: Any, channel: StreamChannel) -> GenerationResponse:
+        with self._inference:
+            runtime = self._runtime
+            if runtime is None:
+                raise ClosedError("this model was closed")
+            if channel.is_cancelled():
+                raise RequestCancelledError("the request was cancelled before it started")
+            try:
+                response = runtime.handle_request(native_request)
+            finally:
+                self._requests_ended += 1
+            if self._context_cache:
+                self._record_reuse(runtime)
+            return response
+
+    def _record_reuse(self, runtime: LLMRuntime) -> None:
+        metrics = runtime.get_context_cache_metrics()
+        if metrics is not None:
+            self._cache_snapshot = metrics
+            self._reuse_log.record(metrics)

@@ -1,0 +1,89 @@
+"""Native failures become errors of our own tree. NVIDIA's text never travels; it stays in ``__cause__``.
+
+Our module marks what a request did wrong, and its texts after a marker are made for clients; NVIDIA's module has
+one such marker of its own. Everything unmarked is told apart by what the text says about the runtime's state.
+"""
+
+from __future__ import annotations
+
+import re
+
+from edgellm.errors import (
+    CheckpointError,
+    ContextLengthError,
+    EdgeLLMError,
+    GenerationError,
+    InvalidSchemaError,
+    RequestCancelledError,
+    RequestError,
+    RuntimeUnavailableError,
+    ServerBusyError,
+    ShuttingDownError,
+    UnsupportedModelError,
+    WorkerFailedError,
+)
+from edgellm.runtime.contract import RuntimeModule
+
+INPUT_TOO_LONG = "EDGELLM_INPUT_TOO_LONG"
+BAD_GUIDE = "EDGELLM_BAD_GUIDE"
+BAD_VALUE = "EDGELLM_BAD_VALUE"
+BAD_MEDIA_COUNT = "EDGELLM_BAD_MEDIA_COUNT"
+FAILED_WORKER = "failed worker"
+
+_BUSY_TEXTS = ("queue is full", "too many requests in flight")
+_SHUTDOWN_TEXT = "shutting down"
+_MARKER_PREFIX = re.compile(r"^\s*EDGELLM_[A-Z_]+\s*:?\s*")
+
+
+def map_request_error(module: RuntimeModule, error: BaseException, *, cancelled: bool = False) -> EdgeLLMError:
+    """Give what a failed submit, get or handle_request means for the one request and for the runtime."""
+    if isinstance(error, EdgeLLMError):
+        return error
+    text = str(error)
+    own_text = _text_for_clients(module, error, text)
+    if INPUT_TOO_LONG in text:
+        return ContextLengthError(own_text or "the prompt is longer than this model's input limit", param="messages")
+    if BAD_GUIDE in text:
+        return InvalidSchemaError(
+            own_text or "guided_decoding holds something that cannot be enforced", param="guided_decoding"
+        )
+    if BAD_VALUE in text:
+        return RequestError(own_text or "the runtime refused a value of this request")
+    if BAD_MEDIA_COUNT in text:
+        return RequestError("the prompt's media parts do not match the media that came with it", param="messages")
+    if FAILED_WORKER in text or _is(module, error, "ExecutorError"):
+        return WorkerFailedError("the runtime failed and has to be replaced")
+    if cancelled:
+        return RequestCancelledError("the request was cancelled")
+    if any(busy in text for busy in _BUSY_TEXTS):
+        return ServerBusyError("the runtime's queue is full; retry later")
+    if _SHUTDOWN_TEXT in text:
+        return ShuttingDownError("the runtime is shutting down")
+    if _is(module, error, "InvalidRequest") or isinstance(error, (TypeError, OverflowError, ValueError)):
+        return RequestError("the runtime refused a value of this request")
+    if "cancel" in text.lower():
+        return RequestCancelledError("the request was cancelled by the runtime")
+    return GenerationError("the runtime could not finish this request")
+
+
+def map_load_error(module: RuntimeModule, error: BaseException, *, in_flight_batching: bool) -> EdgeLLMError:
+    """Give the start-up error, with the engine's own reason: it is for the operator, not for clients."""
+    if isinstance(error, EdgeLLMError):
+        return error
+    reason = str(error) or type(error).__name__
+    if _is(module, error, "ModelFileError"):
+        return UnsupportedModelError(reason) if "unsupported" in reason.lower() else CheckpointError(reason)
+    if in_flight_batching:
+        return RuntimeUnavailableError(f"the in-flight batching engine did not start: {reason}")
+    return RuntimeUnavailableError(f"the runtime did not start: {reason}")
+
+
+def _text_for_clients(module: RuntimeModule, error: BaseException, text: str) -> str:
+    if not _is(module, error, "InvalidRequest"):
+        return ""
+    return _MARKER_PREFIX.sub("", text)
+
+
+def _is(module: RuntimeModule, error: BaseException, class_name: str) -> bool:
+    error_class = getattr(module, class_name, None)
+    return isinstance(error_class, type) and isinstance(error, error_class)
