@@ -42,7 +42,7 @@ def environment_values(environ: Mapping[str, str]) -> Iterator[tuple[KeyPath, An
     for variable in sorted(environ):
         if variable in known:
             path, field = known[variable]
-            yield path, _parse_variable(environ[variable], field.annotation), variable
+            yield path, parse_text(environ[variable], field.annotation), variable
         elif variable.startswith(ENVIRONMENT_PREFIX):
             _refuse_lookalike(variable, known)
     if environ.get(MODEL_VARIABLE):
@@ -60,7 +60,7 @@ def _refuse_lookalike(variable: str, known: Mapping[str, object]) -> None:
         raise ConfigError(f"environment variable {variable} is no setting of edgellm{hint}")
 
 
-def _parse_variable(text: str, annotation: Any) -> Any:
+def parse_text(text: str, annotation: Any) -> Any:
     kinds = set(_kinds(annotation))
     if tuple in kinds:
         return [part.strip() for part in text.split(",") if part.strip()]

@@ -46,9 +46,9 @@ def dotted(path: KeyPath) -> str:
     return text
 
 
-def default_files(environ: Mapping[str, str]) -> tuple[Path, ...]:
+def default_files(environ: Mapping[str, str] | None = None) -> tuple[Path, ...]:
     """Where a configuration file is looked for when none is named; the first one found counts alone."""
-    home = environ.get("XDG_CONFIG_HOME", "")
+    home = (os.environ if environ is None else environ).get("XDG_CONFIG_HOME", "")
     base = Path(home) if Path(home).is_absolute() else Path("~/.config").expanduser()
     return (base / "edgellm" / FILE_NAME, Path("/etc/edgellm") / FILE_NAME)
 

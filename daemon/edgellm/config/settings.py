@@ -95,10 +95,8 @@ class SamplingSettings(Section):
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = Field(default=None, description="1 is off.")
     top_k: Annotated[Whole, Field(ge=-1)] | None = Field(default=None, description="-1 and 0 are off.")
     min_p: Annotated[Number, Field(ge=0, le=1)] | None = Field(default=None, description="0 is off.")
-    frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = Field(default=None, description="0 is off.")
-    presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = Field(default=None, description="0 is off.")
     repetition_penalty: Annotated[Number, Field(gt=0, le=2)] | None = Field(default=None, description="1 is off.")
-    max_tokens: Tokens | None = Field(default=None, description="Longest answer of a request that names no length.")
+    max_new_tokens: Tokens | None = Field(default=None, description="Longest answer of a request that names no length.")
 
 
 class ModelSettings(Section):

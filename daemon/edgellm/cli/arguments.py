@@ -1,0 +1,124 @@
+"""Command-line arguments: one-line usage errors, and the options that are settings by another spelling."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from edgellm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edgellm.config import Flag, LoadedSettings
+
+
+class UsageError(ConfigError):
+    """The command line itself is wrong."""
+
+    code = "usage"
+    exit_code = 64
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises UsageError instead of printing a usage block."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} — see {self.prog} --help")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOption:
+    """An option whose value, type and bounds are those of a setting; ``path`` in ``[[models]]`` is one key."""
+
+    spelling: str
+    path: tuple[str, ...]
+    metavar: str = ""
+
+
+SERVER_OPTIONS = (
+    SettingOption("--host", ("server", "host"), "ADDRESS"),
+    SettingOption("--port", ("server", "port"), "PORT"),
+    SettingOption("--api-keys-file", ("server", "api_keys_file"), "FILE"),
+    SettingOption("--insecure-no-keys", ("server", "insecure_no_keys")),
+    SettingOption("--unknown-fields", ("server", "unknown_fields"), "refuse|ignore"),
+    SettingOption("--cors-origins", ("server", "cors_origins"), "ORIGIN,…"),
+    SettingOption("--allowed-hosts", ("server", "allowed_hosts"), "NAME,…"),
+    SettingOption("--max-queued-requests", ("admission", "max_queued_requests"), "N"),
+    SettingOption("--queue-timeout", ("admission", "queue_timeout_seconds"), "SECONDS"),
+    SettingOption("--request-timeout", ("admission", "request_timeout_seconds"), "SECONDS"),
+    SettingOption("--shutdown-drain", ("admission", "shutdown_drain_seconds"), "SECONDS"),
+    SettingOption("--cache-dir", ("cache_dir",), "FOLDER"),
+    SettingOption("--log-level", ("log", "level"), "LEVEL"),
+    SettingOption("--log-format", ("log", "format"), "text|json"),
+)
+MODEL_OPTIONS = (
+    SettingOption("--served-model-name", ("name",), "NAME"),
+    SettingOption("--runtime", ("runtime",), "auto|native|tensorrt"),
+    SettingOption("--executor", ("executor",), "auto|ggml"),
+    SettingOption("--threads", ("threads",), "N"),
+    SettingOption("--max-input-len", ("max_input_len",), "TOKENS"),
+    SettingOption("--max-batch-size", ("max_batch_size",), "N"),
+    SettingOption("--max-kv-cache-capacity", ("max_kv_cache_capacity",), "TOKENS"),
+    SettingOption("--quantisation", ("quantisation",), "FORMAT"),
+    SettingOption("--enable-in-flight-batching", ("enable_in_flight_batching",)),
+    SettingOption("--enable-context-reuse", ("enable_context_reuse",)),
+    SettingOption("--context-reuse-max-records", ("context_reuse_max_records",), "N"),
+)
+
+
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help="configuration file (default: see edgellm config show)"
+    )
+
+
+def add_setting_options(group: argparse._ArgumentGroup, options: tuple[SettingOption, ...], section: Any) -> None:
+    """Each option's help is its setting's description."""
+    for option in options:
+        field = _field_of(section, option.path)
+        help_text = (field.description or "").replace("%", "%%").replace("`", "")
+        if option.metavar:
+            group.add_argument(option.spelling, metavar=option.metavar, help=help_text)
+        else:
+            group.add_argument(option.spelling, action=argparse.BooleanOptionalAction, help=help_text)
+
+
+def load_from_arguments(namespace: argparse.Namespace) -> LoadedSettings:
+    """Settings from what was said on the command line, over environment, file and defaults."""
+    from edgellm.config import Flag, ModelSettings, Settings, load_settings
+    from edgellm.config.environment import parse_model_argument
+
+    flags: dict[tuple[str, ...], Flag] = dict(_said(namespace, SERVER_OPTIONS, Settings))
+    model_flags = {path[-1]: flag for path, flag in _said(namespace, MODEL_OPTIONS, ModelSettings).items()}
+    arguments = [*getattr(namespace, "model_argument", ()), *(getattr(namespace, "model", None) or ())]
+    if arguments:
+        spelling = "--model" if getattr(namespace, "model", None) else "MODEL"
+        flags["models",] = Flag([parse_model_argument(text, spelling) for text in arguments], spelling)
+    return load_settings(
+        file=getattr(namespace, "config", None), environ=os.environ, flags=flags, model_flags=model_flags
+    )
+
+
+def _said(
+    namespace: argparse.Namespace, options: tuple[SettingOption, ...], section: Any
+) -> Mapping[tuple[str, ...], Flag]:
+    from edgellm.config import Flag
+    from edgellm.config.environment import parse_text
+
+    said = {}
+    for option in options:
+        value = getattr(namespace, option.spelling.removeprefix("--").replace("-", "_"), None)
+        if value is not None:
+            annotation = _field_of(section, option.path).annotation
+            parsed = parse_text(value, annotation) if isinstance(value, str) else value
+            said[option.path] = Flag(parsed, option.spelling)
+    return said
+
+
+def _field_of(section: Any, path: tuple[str, ...]) -> Any:
+    for name in path[:-1]:
+        section = section.model_fields[name].annotation
+    return section.model_fields[path[-1]]

@@ -1,0 +1,71 @@
+"""``edgellm config``: checks the configuration and shows what holds and where it comes from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgellm.cli.arguments import add_config_option, load_from_arguments
+
+if TYPE_CHECKING:
+    from edgellm.config import LoadedSettings
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="check|show", required=True)
+    check = actions.add_parser("check", help="exit 0 when the configuration is right, else say what is wrong")
+    show = actions.add_parser("show", help="print every setting with its value and origin, as TOML")
+    for action in (check, show):
+        add_config_option(action)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    loaded = load_from_arguments(namespace)
+    if namespace.action == "show":
+        print("\n".join(effective_toml(loaded)))
+    else:
+        print(f"configuration is right ({loaded.file or 'no file; defaults and environment'})")
+    return 0
+
+
+def effective_toml(loaded: LoadedSettings) -> Iterator[str]:
+    """The settings in force as TOML; each line's comment names where its value was set."""
+    from edgellm.config.load import default_files
+
+    if loaded.file is not None:
+        yield f"# file: {loaded.file}"
+    else:
+        yield f"# no file; looked for {', '.join(str(path) for path in default_files())}"
+    values = loaded.settings.model_dump()
+    models = values.pop("models")
+    yield from _table(values, "", loaded.origins)
+    for index, model in enumerate(models):
+        yield ""
+        yield "[[models]]"
+        yield from _table(model, "models", loaded.origins, key_prefix=f"models[{index}]")
+
+
+def _table(table: Mapping[str, Any], name: str, origins: Mapping[str, str], key_prefix: str = "") -> Iterator[str]:
+    prefix = key_prefix or name
+    for key, value in table.items():
+        if not isinstance(value, Mapping):
+            dotted = f"{prefix}.{key}" if prefix else key
+            yield _line(key, value, origins.get(dotted, "default"))
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield ""
+            yield f"[{name}.{key}]" if name else f"[{key}]"
+            inner = f"{name}.{key}" if name else key
+            yield from _table(value, inner, origins, f"{key_prefix}.{key}" if key_prefix else "")
+
+
+def _line(key: str, value: Any, origin: str) -> str:
+    if value is None:
+        return f"# {key} is unset"
+    if isinstance(value, Path):
+        value = str(value)
+    # JSON writes texts, numbers, booleans and lists of texts as TOML does.
+    return f"{key} = {json.dumps(value, ensure_ascii=False)}  # {origin}"

@@ -1,0 +1,107 @@
+"""The ``edgellm`` command: finds the verb, runs it, and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast
+
+from edgellm.cli.arguments import Parser, UsageError
+from edgellm.errors import EdgeLLMError
+
+if TYPE_CHECKING:
+    import argparse
+
+EXIT_SOFTWARE = 70
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+DEBUG_VARIABLE = "EDGELLM_DEBUG"
+
+
+class VerbModule(Protocol):
+    """What each module of a verb offers; it is imported only when its verb is used."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, namespace: argparse.Namespace) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    summary: str
+    module: str
+
+    def load(self) -> VerbModule:
+        return cast(VerbModule, importlib.import_module(self.module))
+
+
+VERBS: Mapping[str, Verb] = {
+    "serve": Verb("Serve models over HTTP, in the foreground", "edgellm.cli.serve"),
+    "chat": Verb("Talk to a model in the terminal", "edgellm.cli.chat"),
+    "models": Verb("List, add and show models", "edgellm.cli.models"),
+    "config": Verb("Check and show the configuration", "edgellm.cli.config"),
+    "doctor": Verb("Say what this machine can run, and what it lacks", "edgellm.cli.doctor"),
+    "version": Verb("Show versions", "edgellm.cli.version"),
+}
+
+_OVERVIEW = "edgellm: LLMs on the edge, served to OpenAI and Anthropic clients."
+
+
+def overview() -> str:
+    """The text of ``edgellm --help``."""
+    lines = [_OVERVIEW, "", "usage: edgellm VERB [options]     edgellm VERB --help for more", ""]
+    lines += [f"  {name:<10} {verb.summary}" for name, verb in VERBS.items()]
+    lines += ["", "  --version  Show the version", "  --debug    Show tracebacks (also EDGELLM_DEBUG=1)"]
+    return "\n".join(lines)
+
+
+def parser_of(name: str) -> Parser:
+    """The argument parser of one verb."""
+    verb = VERBS[name]
+    parser = Parser(prog=f"edgellm {name}", description=f"{verb.summary}.", allow_abbrev=False)
+    verb.load().configure(parser)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit code. Errors that edgellm raises on purpose are one line on standard error."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words or os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
+    try:
+        return _dispatch([word for word in words if word != "--debug"])
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output went away; nothing more can be said there, not even at interpreter exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except EdgeLLMError as error:
+        if debug:
+            raise
+        _complain(str(error))
+        return error.exit_code
+    except Exception as error:  # the last frame: a defect of ours is still one line and an exit code
+        if debug:
+            raise
+        _complain(f"internal error ({type(error).__name__}: {error}) — run again with --debug and report what it shows")
+        return EXIT_SOFTWARE
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0 if words else UsageError.exit_code
+    if words[0] in ("-V", "--version"):
+        words = ["version"]
+    if words[0] not in VERBS:
+        raise UsageError(f"there is no verb {words[0]!r} — the verbs are {', '.join(VERBS)}")
+    namespace = parser_of(words[0]).parse_args(words[1:])
+    return VERBS[words[0]].load().run(namespace)
+
+
+def _complain(message: str) -> None:
+    line = " ".join(message.split())
+    sys.stderr.write(f"edgellm: {line}\n")

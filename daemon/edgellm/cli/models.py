@@ -1,0 +1,102 @@
+"""``edgellm models``: what the catalogue offers, what is on this machine, and what a model file holds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgellm.cli.arguments import UsageError, add_config_option, load_from_arguments
+
+if TYPE_CHECKING:
+    from edgellm.engines.progress import Progress
+
+_MEGABYTE_BYTES = 1_000_000
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="list|add|show", required=True)
+    listing = actions.add_parser("list", help="models of the catalogue, and whether they are on this machine")
+    add = actions.add_parser("add", help="download a model of the catalogue, verified; prints its path")
+    add.add_argument("name", metavar="NAME", help="a name of edgellm models list")
+    show = actions.add_parser("show", help="what a model is: its family, size, context and file")
+    show.add_argument("model", metavar="MODEL", help="a catalogue name, a GGUF file or a safetensors directory")
+    show.add_argument("--path", action="store_true", help="print only the path of its file or folder")
+    for action in (listing, add, show):
+        action.add_argument("--cache-dir", metavar="FOLDER", help="where models are kept")
+        add_config_option(action)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    from edgellm.engines.cache_directory import models_dir
+
+    folder = models_dir(load_from_arguments(namespace).settings.cache_dir)
+    if namespace.action == "list":
+        return _list(folder)
+    if namespace.action == "add":
+        return _add(namespace.name, folder)
+    return _show(namespace.model, folder, path_only=namespace.path)
+
+
+def _list(folder: Path) -> int:
+    from edgellm.engines.catalogue import CATALOGUE, locate
+
+    for entry in CATALOGUE.values():
+        state = "on this machine" if locate(entry.name, folder) else f"edgellm models add {entry.name}"
+        print(f"{entry.name}  {entry.size_bytes / _MEGABYTE_BYTES:.0f} MB  {entry.licence}  {state}")
+        print(f"    {entry.summary}")
+    return 0
+
+
+def _add(name: str, folder: Path) -> int:
+    from edgellm.engines.catalogue import CATALOGUE, install
+
+    entry = CATALOGUE.get(name)
+    if entry is None:
+        raise UsageError(
+            f"there is no model {name!r} in the catalogue — it has: {', '.join(CATALOGUE)}; "
+            "a GGUF file or safetensors directory needs no adding, give its path to edgellm serve"
+        )
+    with ProgressLine() as line:
+        path = install(entry, folder, line.show)
+    print(path)
+    return 0
+
+
+def _show(model: str, folder: Path, *, path_only: bool) -> int:
+    from edgellm.engines.source import resolve
+
+    source = resolve(model, folder, download=False)
+    if path_only:
+        print(source.path)
+        return 0
+    print(f"name     {source.model_id}")
+    print(f"kind     {source.kind.value}")
+    print(f"path     {source.path}")
+    return 0
+
+
+class ProgressLine:
+    """One line on standard error that is redrawn on a terminal and written once a stage elsewhere."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._stage = ""
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal and self._stage:
+            sys.stderr.write("\n")
+
+    def show(self, progress: Progress) -> None:
+        text = str(progress)
+        if self._terminal:
+            sys.stderr.write(f"\r\x1b[2K{text}")
+            sys.stderr.flush()
+        elif progress.stage != self._stage:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+        self._stage = progress.stage
