@@ -61,10 +61,12 @@ def run(title: str, argv: Sequence[str], *, log: Path, environ: Mapping[str, str
     display = _Display(title)
     tail: deque[str] = deque(maxlen=FAILURE_LINES_SHOWN)
     pending = ""
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
+    with (
+        log.open("wb") as stream,
+        subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, cwd=cwd
-        )
+        ) as process,
+    ):
         output = process.stdout
         if output is None:
             raise RuntimeError("a pipe was asked for")

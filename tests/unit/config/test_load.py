@@ -1,0 +1,195 @@
+"""Settings come from flags, environment, file and defaults, in that order; what is wrong is named with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgellm.config import Flag, LoadedSettings, load_settings
+from edgellm.config.load import default_files
+from edgellm.errors import ConfigError
+
+NO_ENVIRONMENT: dict[str, str] = {"XDG_CONFIG_HOME": "/nonexistent"}
+
+
+def load(text: str, folder: Path, **arguments: object) -> LoadedSettings:
+    file = folder / "edgellm.toml"
+    file.write_text(text, encoding="utf-8")
+    return load_settings(file=file, **{"environ": NO_ENVIRONMENT, **arguments})  # type: ignore[arg-type]
+
+
+def complaint(text: str, folder: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(text, folder)
+    assert caught.value.exit_code == 78
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    loaded = load_settings(environ=NO_ENVIRONMENT)
+    assert loaded.file is None
+    assert loaded.origins == {}
+    assert loaded.settings.server.port == 8000
+    assert loaded.settings.server.host is None
+    assert loaded.settings.admission.max_queued_requests == 16
+    assert loaded.settings.admission.queue_timeout_seconds == 600
+    assert loaded.settings.models == ()
+
+
+def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
+    text = '[server]\nport = 1001\nhost = "10.0.0.1"\nunknown_fields = "ignore"\n'
+    environ = {**NO_ENVIRONMENT, "EDGELLM_SERVER_PORT": "1002", "EDGELLM_SERVER_HOST": "10.0.0.2"}
+    loaded = load(text, tmp_path, environ=environ, flags={("server", "port"): Flag(1003, "--port")})
+    server = loaded.settings.server
+    assert (server.port, server.host, server.unknown_fields) == (1003, "10.0.0.2", "ignore")
+    assert server.connections_max == 1024
+    assert loaded.origins == {
+        "server.port": "--port",
+        "server.host": "EDGELLM_SERVER_HOST",
+        "server.unknown_fields": str(tmp_path / "edgellm.toml"),
+    }
+
+
+def test_settings_are_frozen(tmp_path: Path) -> None:
+    settings = load("", tmp_path).settings
+    with pytest.raises(ValueError, match="frozen"):
+        settings.server.port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[server]\nprot = 1", 'edgellm.toml: unknown key server.prot — did you mean "port"?'),
+        ("serv = 1", 'edgellm.toml: unknown key serv — did you mean "server"?'),
+        (
+            "[[models]]\nsource = 'm'\nthreds = 2",
+            'edgellm.toml: unknown key models[0].threds — did you mean "threads"?',
+        ),
+        (
+            "[log]\nzzz = 2",
+            "edgellm.toml: unknown key log.zzz — known keys there: level, format",
+        ),
+        ("server = 1", "edgellm.toml: server must be a table"),
+        ("models = 1", "edgellm.toml: models must be a list"),
+        ('[server]\nport = "8000"', "edgellm.toml: server.port must be a whole number"),
+        ("[server]\nport = 8.5", "edgellm.toml: server.port must be a whole number"),
+        ("[server]\nport = true", "edgellm.toml: server.port must be a whole number"),
+        ("[server]\nport = 70000", "edgellm.toml: server.port must be at most 65535"),
+        ("[server]\nport = -1", "edgellm.toml: server.port must be at least 0"),
+        ('[server]\nhost = ""', "edgellm.toml: server.host must not be empty"),
+        ('[server]\ncors_origins = "x"', "edgellm.toml: server.cors_origins must be a list"),
+        ("[server]\ncors_origins = [1]", "edgellm.toml: server.cors_origins must be a text"),
+        ("[server]\ninsecure_no_keys = 1", "edgellm.toml: server.insecure_no_keys must be true or false"),
+        (
+            "[admission]\nqueue_timeout_seconds = nan",
+            "edgellm.toml: admission.queue_timeout_seconds must be a finite number",
+        ),
+        (
+            "[admission]\nqueue_timeout_seconds = 0",
+            "edgellm.toml: admission.queue_timeout_seconds must be greater than 0.0",
+        ),
+        ('[log]\nlevel = "loud"', "edgellm.toml: log.level must be 'debug', 'info', 'warning' or 'error'"),
+        ("[[models]]\nthreads = 1", "edgellm.toml: models[0].source is required"),
+        (
+            "[[models]]\nsource = 'm'\nthreads = 0",
+            "edgellm.toml: threads must be at least 1; leave it out to let edgellm choose",
+        ),
+        (
+            "[[models]]\nsource = 'm'\nname = '../etc'",
+            "edgellm.toml: models[0].name may hold only letters, digits and . _ : / @ + -, "
+            "and starts with a letter or digit",
+        ),
+        (
+            "[[models]]\nsource = 'm'\n[models.sampling]\ntemperature = 3",
+            "edgellm.toml: models[0].sampling.temperature must be at most 2.0",
+        ),
+        (
+            "[[models]]\nsource = 'm'\nname = 'a'\n[[models]]\nsource = 'n'\nname = 'a'",
+            'edgellm.toml: models: the name "a" is given twice; each served model needs its own',
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_and_key(text: str, message: str, tmp_path: Path) -> None:
+    assert complaint(text, tmp_path) == message
+
+
+def test_broken_toml_names_the_file_and_the_place(tmp_path: Path) -> None:
+    assert complaint("port = = 1", tmp_path).startswith("configuration file edgellm.toml is no valid TOML: ")
+    assert "line 1" in complaint("port = = 1", tmp_path)
+
+
+def test_deep_nesting_is_refused_and_not_a_crash(tmp_path: Path) -> None:
+    assert "is no valid TOML" in complaint("x = " + "[" * 100_000, tmp_path)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "edgellm.toml"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="byte 0 is not UTF-8"):
+        load_settings(file=file, environ=NO_ENVIRONMENT)
+
+
+def test_a_huge_file_is_refused_without_parsing(tmp_path: Path) -> None:
+    file = tmp_path / "edgellm.toml"
+    with file.open("wb") as stream:
+        stream.truncate(2**31)
+    with pytest.raises(ConfigError, match="larger than 1048576 bytes"):
+        load_settings(file=file, environ=NO_ENVIRONMENT)
+
+
+def test_a_named_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent.toml: No such file or directory — check the path"):
+        load_settings(file=tmp_path / "absent.toml", environ=NO_ENVIRONMENT)
+
+
+def test_a_folder_as_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load_settings(file=tmp_path, environ=NO_ENVIRONMENT)
+
+
+def test_the_environment_can_name_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text("[server]\nport = 7\n")
+    assert load_settings(environ={"EDGELLM_CONFIG": str(file)}).settings.server.port == 7
+
+
+def test_the_first_default_file_counts_alone(tmp_path: Path) -> None:
+    file = tmp_path / "edgellm" / "edgellm.toml"
+    file.parent.mkdir()
+    file.write_text("[server]\nport = 9\n")
+    environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert default_files(environ)[0] == file
+    assert load_settings(environ=environ).settings.server.port == 9
+
+
+def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
+    loaded = load(
+        'cache_dir = "cache"\n[server]\napi_keys_file = "keys"\n[[models]]\nsource = "./m.gguf"\n'
+        '[[models]]\nsource = "smollm2-135m-instruct"\n',
+        tmp_path,
+    )
+    settings = loaded.settings
+    assert settings.cache_dir == tmp_path / "cache"
+    assert settings.server.api_keys_file == tmp_path / "keys"
+    assert [model.source for model in settings.models] == [f"{tmp_path}/m.gguf", "smollm2-135m-instruct"]
+
+
+def test_a_model_flag_replaces_the_models_of_the_file(tmp_path: Path) -> None:
+    flags = {("models",): Flag([{"source": "b.gguf"}], "--model")}
+    loaded = load('[[models]]\nsource = "a.gguf"\nthreads = 3\n', tmp_path, flags=flags)
+    (model,) = loaded.settings.models
+    assert (model.source, model.threads) == ("b.gguf", None)
+    assert loaded.origins == {"models[0].source": "--model"}
+
+
+def test_a_model_option_applies_to_every_model(tmp_path: Path) -> None:
+    text = '[[models]]\nsource = "a.gguf"\nthreads = 3\n[[models]]\nsource = "b.gguf"\n'
+    loaded = load(text, tmp_path, model_flags={"threads": Flag(5, "--threads")})
+    assert [model.threads for model in loaded.settings.models] == [5, 5]
+    assert loaded.origins["models[1].threads"] == "--threads"
+
+
+def test_a_wrong_flag_is_named_by_its_spelling(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--threads: threads must be at least 1; leave it out"):
+        load('[[models]]\nsource = "a"\n', tmp_path, model_flags={"threads": Flag(0, "--threads")})
