@@ -1,0 +1,43 @@
+#include "executor/cpu_features.hpp"
+
+#include "contract/errors.hpp"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace edgellm {
+
+std::string missing_cpu_features() {
+    std::string missing;
+#if defined(__x86_64__)
+    const auto need = [&](bool present, const char* name) {
+        if (!present) missing += (missing.empty() ? "" : ", ") + std::string(name);
+    };
+    __builtin_cpu_init();
+    need(__builtin_cpu_supports("avx2") != 0, "AVX2");  // also asks whether the system saves the wide registers
+    need(__builtin_cpu_supports("fma") != 0, "FMA");
+    need(__builtin_cpu_supports("bmi2") != 0, "BMI2");
+    unsigned eax = 0;
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+    const bool leaf = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0;  // older compilers know no name for F16C
+    need(leaf && (ecx & bit_F16C) != 0, "F16C");
+#endif
+    return missing;
+}
+
+bool supported_cpu() noexcept {
+    static const bool supported = missing_cpu_features().empty();
+    return supported;
+}
+
+void require_supported_cpu() {
+    if (supported_cpu()) return;
+    throw ExecutorError("this CPU lacks " + missing_cpu_features() +
+                        "; the native runtime needs AVX2, FMA, F16C and BMI2 (x86-64-v3): use a newer machine, or, in a "
+                        "virtual machine, pass the host's CPU model through");
+}
+
+}  // namespace edgellm

@@ -1,0 +1,17 @@
+// What the CPU can do: checked before any kernel or tensor library code runs.
+#pragma once
+
+#include <string>
+
+namespace edgellm {
+
+// AVX2, FMA, F16C and BMI2 on x86-64 (what the tensor library assumes without asking); true elsewhere.
+bool supported_cpu() noexcept;
+
+// Names of the missing instruction sets, "" when none is missing.
+std::string missing_cpu_features();
+
+// Throws ExecutorError that names what is missing.
+void require_supported_cpu();
+
+}  // namespace edgellm

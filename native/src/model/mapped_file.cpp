@@ -1,0 +1,63 @@
+#include "model/mapped_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "contract/errors.hpp"
+
+namespace edgellm {
+namespace {
+
+class Descriptor {
+public:
+    explicit Descriptor(int value) : value_(value) {}
+    ~Descriptor() {
+        if (value_ >= 0) ::close(value_);
+    }
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    int get() const noexcept { return value_; }
+
+private:
+    int value_;
+};
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what) {
+    throw ModelFileError("model file '" + path.string() + "' " + what);
+}
+
+std::string reason(int error_number) { return std::generic_category().message(error_number); }
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+    // O_NONBLOCK: opening a FIFO by mistake must not hang.
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (file.get() < 0) {
+        const int error = errno;
+        if (error == ENOENT || error == ENOTDIR) refuse(path, "does not exist; check the path");
+        refuse(path, "cannot be opened: " + reason(error));
+    }
+    struct stat status {};
+    if (::fstat(file.get(), &status) != 0) refuse(path, "cannot be examined: " + reason(errno));
+    if (S_ISDIR(status.st_mode)) refuse(path, "is a directory; name the .gguf file inside it");
+    if (!S_ISREG(status.st_mode)) refuse(path, "is not a regular file; name a .gguf file");
+    if (status.st_size <= 0) refuse(path, "is empty; download or convert the model again");
+
+    const auto size = static_cast<std::size_t>(status.st_size);
+    void* const address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    if (address == MAP_FAILED) refuse(path, "cannot be mapped into memory: " + reason(errno));
+    bytes_ = {static_cast<const std::byte*>(address), size};
+}
+
+MappedFile::~MappedFile() {
+    if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+}  // namespace edgellm
