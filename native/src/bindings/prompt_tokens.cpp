@@ -1,0 +1,82 @@
+#include "bindings/prompt_tokens.hpp"
+
+#include <pybind11/stl.h>
+
+#include <string>
+
+#include "contract/errors.hpp"
+
+namespace edgellm::bindings {
+
+namespace {
+
+std::string field(std::size_t index, const char* name) {
+    return "requests[" + std::to_string(index) + "]" + name;
+}
+
+std::vector<int32_t> encode(const LLMGenerationRequest& request, std::size_t index, const PythonReference& encoder) {
+    if (!encoder.is_callable()) {
+        throw InvalidRequest(std::string(kBadValue) + ": " + field(index, ".extensions.token_ids") +
+                             " is not set, and the runtime was made without options.prompt_encoder");
+    }
+    // By reference: the encoder sees the object that the caller passed, not a copy.
+    const py::object ids = encoder.get()(py::cast(request, py::return_value_policy::reference), index);
+    try {
+        return ids.cast<std::vector<int32_t>>();
+    } catch (const py::cast_error&) {
+        throw py::type_error("options.prompt_encoder must return a list of token ids");
+    }
+}
+
+void refuse_media(const LLMGenerationRequest& request) {
+    for (std::size_t index = 0; index < request.requests.size(); ++index) {
+        if (!request.requests[index].image_buffers.empty()) {
+            throw InvalidRequest(std::string(kBadValue) + ": " + field(index, ".image_buffers") +
+                                 ": the native runtime has no vision models yet");
+        }
+        if (!request.requests[index].audio_buffers.empty()) {
+            throw InvalidRequest(std::string(kBadValue) + ": " + field(index, ".audio_buffers") +
+                                 ": the native runtime has no audio models yet");
+        }
+    }
+}
+
+std::vector<std::vector<int32_t>> encode_all(const LLMGenerationRequest& request, const PythonReference& encoder) {
+    refuse_media(request);
+    std::vector<std::vector<int32_t>> prompts;
+    // The encoder is Python and may change the request: nothing of it is held across a call.
+    for (std::size_t index = 0; index < request.requests.size(); ++index) {
+        const auto& given = request.requests[index].extensions.token_ids;
+        prompts.push_back(given ? *given : encode(request, index, encoder));
+    }
+    if (prompts.size() != request.requests.size()) {
+        throw InvalidRequest(std::string(kBadValue) + ": requests were removed while prompts were encoded");
+    }
+    return prompts;
+}
+
+}  // namespace
+
+LLMGenerationRequest with_prompt_tokens(const LLMGenerationRequest& request, const PythonReference& encoder) {
+    std::vector<std::vector<int32_t>> prompts = encode_all(request, encoder);
+    for (std::size_t index = 0; index < request.stream_channels.size(); ++index) {
+        if (!request.stream_channels[index]) {
+            throw InvalidRequest(std::string(kBadValue) + ": stream_channels[" + std::to_string(index) + "] is None");
+        }
+    }
+    LLMGenerationRequest copy = request;
+    for (std::size_t index = 0; index < prompts.size(); ++index) {
+        copy.requests[index].extensions.token_ids = std::move(prompts[index]);
+    }
+    return copy;
+}
+
+std::vector<int64_t> count_prompt_tokens(const LLMGenerationRequest& request, const PythonReference& encoder) {
+    std::vector<int64_t> counts;
+    for (const std::vector<int32_t>& prompt : encode_all(request, encoder)) {
+        counts.push_back(static_cast<int64_t>(prompt.size()));
+    }
+    return counts;
+}
+
+}  // namespace edgellm::bindings

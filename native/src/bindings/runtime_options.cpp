@@ -1,0 +1,49 @@
+#include "bindings/runtime_options.hpp"
+
+#include <string>
+
+#include "bindings/bindings.hpp"
+
+namespace edgellm::bindings {
+
+namespace {
+
+template <class Class, class Value>
+void def_value(Class& bound, const char* name, Value RuntimeOptions::* field) {
+    bound.def_property(
+        name, [field](const BoundRuntimeOptions& self) { return self.values.*field; },
+        [field](BoundRuntimeOptions& self, Value value) { self.values.*field = std::move(value); });
+}
+
+}  // namespace
+
+void bind_runtime_options(py::module_& module) {
+    py::class_<BoundRuntimeOptions> options(module, "RuntimeOptions",
+                                            "Extension: how the runtime uses the machine, and what encodes prompts.",
+                                            collected_by_python<BoundRuntimeOptions>());
+    options.def(py::init<>());
+    def_value(options, "executor", &RuntimeOptions::executor);
+    def_value(options, "threads", &RuntimeOptions::threads);
+    def_value(options, "max_batch_size", &RuntimeOptions::max_batch_size);
+    def_value(options, "max_input_tokens", &RuntimeOptions::max_input_tokens);
+    def_value(options, "max_kv_tokens", &RuntimeOptions::max_kv_tokens);
+    def_value(options, "context_cache_tokens", &RuntimeOptions::context_cache_tokens);
+    def_value(options, "kv_page_tokens", &RuntimeOptions::kv_page_tokens);
+    def_value(options, "prefill_chunk_tokens", &RuntimeOptions::prefill_chunk_tokens);
+    def_value(options, "kv_type", &RuntimeOptions::kv_type);
+    def_value(options, "portable_attention", &RuntimeOptions::portable_attention);
+    def_value(options, "guidance_library", &RuntimeOptions::guidance_library);
+    options.def_property(
+        "prompt_encoder",
+        [](const BoundRuntimeOptions& self) -> py::typing::Optional<py::typing::Callable<py::typing::List<py::int_>(
+                                                py::object, py::int_)>> { return self.prompt_encoder.get(); },
+        [](BoundRuntimeOptions& self,
+           const py::typing::Optional<py::typing::Callable<py::typing::List<py::int_>(py::object, py::int_)>>& encoder) {
+            if (!encoder.is_none() && PyCallable_Check(encoder.ptr()) == 0) {
+                throw py::type_error("prompt_encoder must be callable(request, index) -> list[int], or None");
+            }
+            self.prompt_encoder = PythonReference(encoder);
+        });
+}
+
+}  // namespace edgellm::bindings

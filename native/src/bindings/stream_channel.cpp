@@ -1,0 +1,44 @@
+// StreamChannel and what comes out of it. Only create() makes one.
+#include "contract/stream_channel.hpp"
+
+#include <pybind11/stl.h>
+
+#include "bindings/bindings.hpp"
+#include "contract/types.hpp"
+
+namespace edgellm::bindings {
+
+void bind_stream_channel(py::module_& module) {
+    py::class_<LogprobEntry>(module, "LogprobEntry", "A token, its log-probability and its exact bytes.")
+        .def_readonly("token_id", &LogprobEntry::token_id)
+        .def_readonly("logprob", &LogprobEntry::logprob)
+        .def_property_readonly("piece", [](const LogprobEntry& self) { return py::bytes(self.piece); });
+
+    py::class_<StreamChunk>(module, "StreamChunk", "What a sequence produced since the chunk before.")
+        .def(py::init<>())
+        .def_readonly("token_ids", &StreamChunk::token_ids)
+        .def_readonly("text", &StreamChunk::text)
+        .def_readonly("prompt_token_count", &StreamChunk::prompt_token_count)
+        .def_readonly("finished", &StreamChunk::finished)
+        .def_readonly("reason", &StreamChunk::reason)
+        .def_readonly("logprobs", &StreamChunk::logprobs)
+        .def_readonly("reused_token_count", &StreamChunk::reused_token_count)
+        .def_readonly("matched_stop", &StreamChunk::matched_stop);
+
+    py::class_<StreamChannel, std::shared_ptr<StreamChannel>>(
+        module, "StreamChannel", "Carries one sequence to its reader; cancelling it cancels the sequence.")
+        .def_static("create", &StreamChannel::create)
+        .def("try_pop", &StreamChannel::try_pop)
+        // Waits: the GIL is released.
+        .def("wait_pop", &StreamChannel::wait_pop, py::arg("timeout_ms"), py::call_guard<py::gil_scoped_release>())
+        .def("is_finished", &StreamChannel::is_finished)
+        .def("get_reason", &StreamChannel::get_reason)
+        .def("is_cancelled", &StreamChannel::is_cancelled)
+        .def("cancel", &StreamChannel::cancel)
+        .def("set_stream_interval", [](StreamChannel& self, int32_t n) { self.set_stream_interval(n); }, py::arg("n"))
+        .def("get_stream_interval", &StreamChannel::get_stream_interval)
+        .def("set_skip_special_tokens", &StreamChannel::set_skip_special_tokens, py::arg("skip"))
+        .def("get_skip_special_tokens", &StreamChannel::get_skip_special_tokens);
+}
+
+}  // namespace edgellm::bindings
