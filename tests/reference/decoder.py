@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from tests.reference.activation_rounding import Product, exact_product
 from tests.reference.checkpoint import FloatArray, read_checkpoint
 
 Array = NDArray[Any]
@@ -67,16 +68,24 @@ def rope_frequencies(config: Mapping[str, Any], head_size: int) -> NDArray[np.fl
 
 
 class ReferenceDecoder:
-    """``logits(token_ids)`` gives one row for every position; ``weights`` carry their Hugging Face names."""
+    """``logits(token_ids)`` gives one row for every position; ``weights`` carry their Hugging Face names.
+
+    ``product`` multiplies rows with a weight matrix: kernels that round are modelled with it.
+    """
 
     def __init__(
-        self, config: Mapping[str, Any], weights: Mapping[str, FloatArray], precision: DTypeLike = np.float32
+        self,
+        config: Mapping[str, Any],
+        weights: Mapping[str, FloatArray],
+        precision: DTypeLike = np.float32,
+        product: Product = exact_product,
     ) -> None:
         if config["model_type"] not in FAMILIES:
             raise ValueError(f"family {config['model_type']!r}")
         self.config = config
         self.weights = {name: values.astype(precision) for name, values in weights.items()}
         self.precision = precision
+        self.product = product
         self.head_count = int(config["num_attention_heads"])
         self.kv_head_count = int(config["num_key_value_heads"])
         self.head_size = int(config.get("head_dim") or config["hidden_size"] // self.head_count)
@@ -88,7 +97,7 @@ class ReferenceDecoder:
         return cls(*read_checkpoint(folder), precision)
 
     def _linear(self, x: Array, name: str) -> Array:
-        y = x @ self.weights[name + ".weight"].T
+        y = self.product(x, self.weights[name + ".weight"])
         bias = self.weights.get(name + ".bias")
         return y if bias is None else y + bias
 

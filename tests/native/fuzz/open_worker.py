@@ -1,0 +1,64 @@
+"""Opens model files one after the other in a process that may die: one JSON request a line, one JSON answer a line.
+
+``bundle``: an engine directory is loaded by the native runtime, scored and run for a few tokens.
+``source``: a model argument is resolved and lowered as the product does it.
+Address space is limited, so that a length believed blindly shows as an error of memory and not as a machine that
+starts to swap.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+ADDRESS_SPACE_BYTES = 6 << 30
+
+
+def open_bundle(directory: str) -> None:
+    from tests.native.runtime_driver import NativeRuntime
+
+    runtime = NativeRuntime(Path(directory), threads=1, max_kv_tokens=64)
+    runtime.score([1, 2, 3, 4])
+    runtime.generate([[1, 2, 3, 4]], max_tokens=3)
+
+
+def open_source(model: str, cache_dir: str) -> None:
+    from edgellm.engines.source import resolve
+    from edgellm.engines.store import prepare
+
+    cache = Path(cache_dir)
+    try:
+        prepare(resolve(model, cache / "models", download=False), cache)
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+def outcome_of(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if request["kind"] == "bundle":
+            open_bundle(request["path"])
+        else:
+            open_source(request["path"], request["cache_dir"])
+    except Exception as error:
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        return {"opened": False, "kinds": kinds, "message": str(error)}
+    return {"opened": True, "kinds": [], "message": ""}
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        answers.write(json.dumps(outcome_of(json.loads(line))) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
