@@ -27,6 +27,10 @@ class Supervisor:
     def stopping(self, text: str) -> None:
         self._send(f"STOPPING=1\nSTATUS={' '.join(text.split())}")
 
+    def close(self) -> None:
+        if self._notifier is not None:
+            self._notifier.socket.close()
+
     def _send(self, state: str) -> None:
         if self._notifier is not None:
             self._notifier.notify(state)

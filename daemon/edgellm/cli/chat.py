@@ -1,0 +1,155 @@
+"""``edgellm chat``: a conversation in the terminal, or one answer to a question or to piped text."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Generator
+from contextlib import closing
+from typing import Protocol, TextIO
+
+from edgellm.cli.arguments import UsageError, add_config_option
+from edgellm.errors import EdgeLLMError
+
+KEY_VARIABLE = "EDGELLM_API_KEY"
+URL_VARIABLE = "EDGELLM_URL"
+DEFAULT_URL = "http://127.0.0.1:8000"
+PROMPT = "> "
+HELP = "Ctrl-C stops an answer, /reset starts anew, /exit or Ctrl-D leaves."
+
+Message = dict[str, str]
+
+
+class Conversant(Protocol):
+    """Whoever answers: a server, or a model in this process."""
+
+    @property
+    def name(self) -> str: ...
+
+    def answer(self, messages: list[Message]) -> Generator[str]:
+        """Pieces of the answer as they come; closing the iterator stops the generation."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("question", metavar="QUESTION", nargs="?", help="ask this alone, print the answer and end")
+    parser.add_argument(
+        "--url", metavar="URL", help=f"server to talk to (default: {URL_VARIABLE} or {DEFAULT_URL})", default=None
+    )
+    parser.add_argument("--model", metavar="NAME", help="which of the server's models (default: its only one)")
+    parser.add_argument(
+        "--api-key-file", metavar="FILE", help=f"file that holds the key to send (default: the variable {KEY_VARIABLE})"
+    )
+    parser.add_argument("--local", metavar="SOURCE", help="load this model in this process instead of asking a server")
+    parser.add_argument("--system", metavar="TEXT", help="system message that opens the conversation")
+    parser.add_argument("--temperature", metavar="T", type=float, help="0 always takes the likeliest token")
+    parser.add_argument("--max-tokens", metavar="N", type=int, help="longest answer")
+    add_config_option(parser)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    if namespace.max_tokens is not None and namespace.max_tokens < 1:
+        raise UsageError("--max-tokens must be at least 1")
+    if namespace.local and (namespace.url or namespace.model):
+        raise UsageError("--local loads a model here; it goes with neither --url nor --model")
+    opening: list[Message] = [{"role": "system", "content": namespace.system}] if namespace.system else []
+    question = namespace.question
+    if question is None and not sys.stdin.isatty():
+        question = sys.stdin.read()
+    if question is not None and not question.strip():
+        raise UsageError("there is no question — give one as an argument or on standard input")
+    with closing(_conversant(namespace)) as conversant:
+        if question is not None:
+            return _ask_once(conversant, [*opening, {"role": "user", "content": question}], sys.stdout)
+        return converse(conversant, opening, sys.stdout)
+
+
+def _conversant(namespace: argparse.Namespace) -> Conversant:
+    if namespace.local:
+        from edgellm.cli.chat_in_process import LocalModel
+
+        return LocalModel(namespace)
+    from edgellm.cli.chat_over_http import Server
+
+    return Server(
+        namespace.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL,
+        key=_key(namespace.api_key_file),
+        model=namespace.model,
+        temperature=namespace.temperature,
+        max_tokens=namespace.max_tokens,
+    )
+
+
+def _key(file: str | None) -> str | None:
+    if file is None:
+        return os.environ.get(KEY_VARIABLE) or None
+    try:
+        with open(file, encoding="utf-8") as stream:
+            return stream.read(4_096).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--api-key-file {file}: {getattr(error, 'strerror', None) or 'not a text file'}") from None
+
+
+def _ask_once(conversant: Conversant, messages: list[Message], output: TextIO) -> int:
+    with closing(conversant.answer(messages)) as pieces:
+        for piece in pieces:
+            _show(piece, output)
+    output.write("\n")
+    output.flush()
+    return 0
+
+
+def converse(conversant: Conversant, opening: list[Message], output: TextIO) -> int:
+    """Turn after turn until the person leaves; an error costs its turn only."""
+    import readline  # noqa: F401  -- gives input() line editing and history
+
+    output.write(f"{conversant.name}. {HELP}\n")
+    messages = list(opening)
+    while True:
+        try:
+            question = input(PROMPT).strip()
+        except EOFError:
+            output.write("\n")
+            return 0
+        except KeyboardInterrupt:
+            output.write(f"\n{HELP}\n")
+            continue
+        if question in ("/exit", "/quit"):
+            return 0
+        if question == "/reset":
+            messages = list(opening)
+        elif question in ("/help", "/?"):
+            output.write(f"{HELP}\n")
+        elif question:
+            turn: Message = {"role": "user", "content": question}
+            answer = _one_turn(conversant, [*messages, turn], output)
+            if answer:
+                messages += [turn, {"role": "assistant", "content": answer}]
+
+
+def _one_turn(conversant: Conversant, messages: list[Message], output: TextIO) -> str:
+    """What was answered, also when it was stopped in the middle."""
+    pieces: list[str] = []
+    try:
+        with closing(conversant.answer(messages)) as stream:
+            for piece in stream:
+                _show(piece, output)
+                pieces.append(piece)
+    except KeyboardInterrupt:
+        output.write(" [stopped]")
+    except EdgeLLMError as error:
+        output.write(f"[{error}]")
+    output.write("\n")
+    output.flush()
+    return "".join(pieces)
+
+
+def _show(piece: str, output: TextIO) -> None:
+    """On a terminal a model's control characters are shown, not obeyed."""
+    if output.isatty():
+        piece = "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in piece)
+    output.write(piece)
+    output.flush()

@@ -1,0 +1,175 @@
+"""Runs the daemon in the foreground: HTTP from the first moment, models while it answers, a drain at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from starlette.types import ASGIApp
+
+from edgellm.api.server import HttpServer
+from edgellm.api.settings import ServerSettings as HttpSettings
+from edgellm.config import Settings
+from edgellm.errors import EdgeLLMError, WorkerFailedError
+from edgellm.service.address import Listener
+from edgellm.service.greeting import StageLines, how_to_talk
+from edgellm.service.notify import Supervisor
+from edgellm.serving.engine_client import EngineClient
+from edgellm.serving.model import ModelSpec, ModelState
+from edgellm.serving.settings import ServingSettings
+
+WATCH_SECONDS = 0.1
+EXTEND_START_SECONDS = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Daemon:
+    """One listening socket, one EngineClient, one application. ``run`` returns after an orderly shutdown."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        listener: Listener,
+        specs: Sequence[ModelSpec],
+        make_app: Callable[[EngineClient], ASGIApp],
+        *,
+        supervisor: Supervisor,
+        output: TextIO | None = None,
+        with_keys: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._specs = specs
+        self._make_app = make_app
+        self._supervisor = supervisor
+        self._output = sys.stdout if output is None else output
+        self._with_keys = with_keys
+
+    async def run(self) -> None:
+        """Raises the error of a required model that did not load; the exit code is the error's."""
+        client = EngineClient(self._specs, serving_settings(self._settings))
+        server = HttpServer(self._make_app(client), http_settings(self._settings))
+        stop = _Signals()
+        stop.install()
+        client.start()
+        serving = asyncio.create_task(server.run_on([self._listener.socket]))
+        self._say(f"listening on {self._listener.url}")
+        try:
+            await self._until_stopped(client, serving, stop)
+        finally:
+            self._supervisor.stopping("finishing running requests")
+            if client.running_requests:
+                self._say(f"finishing {client.running_requests} running request(s); interrupt again to cancel them")
+            await _drain(client, self._settings.admission.shutdown_drain_seconds, stop)
+            server.stop()
+            await asyncio.gather(serving, return_exceptions=True)
+            await client.close()
+            stop.remove()
+            self._listener.socket.close()
+
+    async def _until_stopped(self, client: EngineClient, serving: asyncio.Task[None], stop: _Signals) -> None:
+        loading = asyncio.create_task(self._watch_loading(client))
+        stopped = asyncio.create_task(stop.first.wait())
+        try:
+            done, _ = await asyncio.wait((loading, stopped, serving), return_when=asyncio.FIRST_COMPLETED)
+            if loading in done:
+                loading.result()
+                await asyncio.wait((stopped, serving), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done() and not stop.first.is_set():
+                serving.result()
+                raise WorkerFailedError("the HTTP server ended by itself")
+        finally:
+            for task in (loading, stopped):
+                task.cancel()
+            await asyncio.gather(loading, stopped, return_exceptions=True)
+
+    async def _watch_loading(self, client: EngineClient) -> None:
+        """Show the stages, then READY. Raises the failure of a required model."""
+        lines = StageLines(self._output)
+        opened = asyncio.create_task(client.opened())
+        try:
+            while not opened.done():
+                await asyncio.wait((opened,), timeout=WATCH_SECONDS)
+                for model in client.models:
+                    if model.state is ModelState.LOADING:
+                        progress = model.progress
+                        lines.show(model.name, progress.stage, progress.fraction)
+                        self._supervisor.status(f"{model.name}: {progress.stage}")
+                self._supervisor.extend_start(EXTEND_START_SECONDS)
+            opened.result()
+        finally:
+            opened.cancel()
+            lines.end_line()
+        for model in client.models:
+            if model.failure is not None and model.spec.required:
+                raise _as_our_error(model.name, model.failure)
+        self._supervisor.ready(f"serving on {self._listener.url}")
+        self._say(f"ready after {lines.elapsed_seconds:.1f} s")
+        name = client.models[0].name
+        self._output.write(f"\n{how_to_talk(f'{self._listener.url}/v1', name, with_key=self._with_keys)}\n\n")
+        self._output.flush()
+
+    def _say(self, text: str) -> None:
+        self._output.write(f"edgellm: {text}\n")
+        self._output.flush()
+
+
+class _Signals:
+    """SIGTERM and SIGINT: the first ends admission, the second the patience for what still runs."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+
+    def install(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._arrived)
+
+    def remove(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def _arrived(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
+
+
+async def _drain(client: EngineClient, limit_seconds: float, stop: _Signals) -> None:
+    draining = asyncio.create_task(client.drain(limit_seconds))
+    impatient = asyncio.create_task(stop.second.wait())
+    try:
+        await asyncio.wait((draining, impatient), return_when=asyncio.FIRST_COMPLETED)
+        if not draining.done():
+            await client.drain(0)
+        await draining
+    finally:
+        impatient.cancel()
+
+
+def serving_settings(settings: Settings) -> ServingSettings:
+    admission = settings.admission
+    return ServingSettings(
+        max_queued_requests=admission.max_queued_requests,
+        queue_timeout_seconds=admission.queue_timeout_seconds,
+        request_timeout_seconds=admission.request_timeout_seconds,
+    )
+
+
+def http_settings(settings: Settings) -> HttpSettings:
+    server = settings.server
+    return HttpSettings(
+        connections_max=server.connections_max,
+        header_deadline_seconds=server.header_deadline_seconds,
+        idle_deadline_seconds=server.idle_deadline_seconds,
+        write_deadline_seconds=server.write_deadline_seconds,
+    )
+
+
+def _as_our_error(model: str, failure: BaseException) -> EdgeLLMError:
+    if isinstance(failure, EdgeLLMError):
+        return failure
+    return WorkerFailedError(f"model {model} did not load ({type(failure).__name__}) — run with --debug to see where")

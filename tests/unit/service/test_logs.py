@@ -1,0 +1,78 @@
+"""Log lines are one line an event, forge nothing, and hold no query of a client."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from edgellm.config import LogSettings
+from edgellm.service import logs
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
+    logging.getLogger("uvicorn.access").filters.clear()
+
+
+def settings(**values: str) -> LogSettings:
+    return LogSettings.model_validate(values)
+
+
+def test_text_lines_name_level_and_logger(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(settings())
+    logging.getLogger("edgellm.engine").warning("slow by %d ms", 5)
+    assert capsys.readouterr().err.split(" ", 1)[1] == "warning edgellm.engine: slow by 5 ms\n"
+
+
+def test_the_level_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(settings(level="error"))
+    logging.getLogger("edgellm").warning("not shown")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_message_cannot_forge_a_second_line(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(settings())
+    logging.getLogger("x").info("one\n00:00:00 error x: two\x1b[2J")
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert r"one\n00:00:00 error x: two\x1b[2J" in err
+
+
+def test_json_lines_are_objects(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(settings(format="json"))
+    logging.getLogger("x").error("a\nb")
+    entry = json.loads(capsys.readouterr().err)
+    assert (entry["level"], entry["logger"], entry["message"]) == ("error", "x", "a\nb")
+    assert entry["time"].endswith("Z")
+
+
+def test_the_journal_gets_its_level_as_a_prefix(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(settings(), journal=True)
+    logging.getLogger("x").error("bad")
+    assert capsys.readouterr().err == "<3>x: bad\n"
+
+
+def test_access_lines_have_no_query(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(settings())
+    logging.getLogger("uvicorn.access").info(
+        '%s - "%s %s HTTP/%s" %d', "127.0.0.1:5", "GET", "/v1/models?prompt=canary", "1.1", 200
+    )
+    err = capsys.readouterr().err
+    assert "/v1/models HTTP/1.1" in err
+    assert "canary" not in err
+
+
+def test_configuring_twice_writes_once(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(settings())
+    logs.configure(settings())
+    logging.getLogger("x").info("once")
+    assert capsys.readouterr().err.count("once") == 1
