@@ -1,0 +1,156 @@
+"""BoundedHttpProtocol: one HTTP/1.1 connection whose headers, idleness and unread answers are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from edgellm.api.error_body import error_body
+from edgellm.api.settings import ServerSettings
+
+_LINGER_SECONDS = 2.0
+
+
+class BoundedHttpProtocol(HttpToolsProtocol):
+    """Memory a connection holds before its request starts is bounded by ``head_bytes_max`` and one read.
+
+    A client that does not read is cut off at the write deadline; its request then sees a disconnect.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        settings: ServerSettings,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._settings = settings
+        self._head_bytes = 0  # of a head that is not complete
+        self._in_head = False
+        self._header_bytes = 0  # of the head being parsed
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._refusal: tuple[int, str, str] | None = None
+
+    # Start and end of a connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self._settings.connections_max:
+            self._answer(503, "Too many connections.", "server_busy", retry_after_seconds=1)
+            transport.close()
+            return
+        self._start_head_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        self._stop_write_timer()
+        super().connection_lost(exc)
+
+    # Heads
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusal is not None or self.transport.is_closing():
+            return
+        if not self._in_head and (self.cycle is None or self.cycle.response_complete):
+            self._in_head = True
+            self._head_bytes = 0
+            self._start_head_timer()
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > self._settings.head_bytes_max and self._refusal is None:
+            self._refuse_head()
+            self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._header_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._count_head(len(name) + len(value))
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._stop_head_timer()
+        super().on_headers_complete()
+
+    def _count_head(self, count_bytes: int) -> None:
+        self._header_bytes += count_bytes
+        too_many = len(self.headers) > self._settings.header_count_max
+        if too_many or self._header_bytes > self._settings.head_bytes_max:
+            self._refuse_head()
+            raise httptools.HttpParserError("head too large")  # data_received answers
+
+    def _refuse_head(self) -> None:
+        self._refusal = (431, "The request line and headers are larger than the server allows.", "request_too_large")
+
+    def _start_head_timer(self) -> None:
+        self._stop_head_timer()
+        self._head_timer = self.loop.call_later(self._settings.header_deadline_seconds, self._cut)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    # Answers
+
+    def send_400_response(self, msg: str) -> None:
+        """The answer to bytes that are no HTTP request, in the shape of every other error."""
+        refusal = self._refusal or (400, "The bytes received are not a valid HTTP/1.1 request.", "invalid_value")
+        self._refusal = refusal
+        self._answer(*refusal)
+        # A connection closed over unread bytes is reset, and the client would never see why: read on for a while.
+        self.transport.write_eof()
+        self._head_timer = self.loop.call_later(_LINGER_SECONDS, self._cut)
+
+    def _answer(self, status: int, message: str, code: str, retry_after_seconds: int | None = None) -> None:
+        body = error_body(status, message, code)
+        retry_after = b"" if retry_after_seconds is None else b"retry-after: %d\r\n" % retry_after_seconds
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
+        self.transport.write(b"".join([STATUS_LINE[status], head, retry_after, b"\r\n", body]))
+        self._stop_head_timer()
+        self._start_write_timer()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.get_write_buffer_size() > 0:
+            self._start_write_timer()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_write_timer()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_write_timer()
+
+    def _start_write_timer(self) -> None:
+        self._stop_write_timer()
+        self._write_timer = self.loop.call_later(self._settings.write_deadline_seconds, self._cut_if_unread)
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _cut_if_unread(self) -> None:
+        if self.transport.get_write_buffer_size() > 0:
+            self._cut()
+
+    def _cut(self) -> None:
+        self.transport.abort()

@@ -1,0 +1,77 @@
+"""What an error of edgellm is in HTTP: status, headers and the error object."""
+
+from __future__ import annotations
+
+import math
+
+from edgellm.api.error_body import error_body, error_object
+from edgellm.errors import (
+    AdmissionError,
+    DuplicateRequestIdError,
+    EdgeLLMError,
+    ModelNotFoundError,
+    RequestCancelledError,
+    RequestError,
+    RequestTimeoutError,
+    ServerBusyError,
+    WorkerFailedError,
+)
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class HttpError(EdgeLLMError):
+    """A refusal that only HTTP knows: wrong path, method, media type, size, key, host or origin."""
+
+    def __init__(self, status: int, message: str, error_code: str, headers: Headers | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.error_code = error_code
+        self.headers = headers or []
+
+
+_STATUS_OF: tuple[tuple[type[EdgeLLMError], int], ...] = (
+    (ModelNotFoundError, 404),
+    (DuplicateRequestIdError, 409),
+    (RequestError, 400),
+    (ServerBusyError, 429),
+    (AdmissionError, 503),
+    (WorkerFailedError, 502),
+    (RequestTimeoutError, 504),
+)
+
+
+def _described(error: BaseException) -> tuple[int, str, str, str | None]:
+    """Status, message, code and param. Only errors whose texts are made for clients keep their text."""
+    match error:
+        case HttpError():
+            return error.status, error.message, error.error_code, None
+        case RequestError():
+            return _status_of(error), error.message, error.code, error.param
+        case AdmissionError():
+            return _status_of(error), error.message, error.code, None
+        case RequestTimeoutError() | WorkerFailedError() | RequestCancelledError():
+            return _status_of(error), str(error), error.code, None
+        case _:
+            return 500, "The server failed to answer; its log says why.", "internal_error", None
+
+
+def _status_of(error: EdgeLLMError) -> int:
+    return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), 500)
+
+
+def error_response(error: BaseException) -> tuple[int, Headers, bytes]:
+    status, message, code, param = _described(error)
+    body = error_body(status, message, code, param)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if isinstance(error, HttpError):
+        headers += error.headers
+    if isinstance(error, AdmissionError):
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_seconds))))
+    return status, headers, body
+
+
+def stream_error(error: BaseException) -> dict[str, object]:
+    """The error object that ends a stream whose status is already 200."""
+    return error_object(*_described(error))

@@ -1,0 +1,175 @@
+"""Gate: every HTTP request passes here before any route. Plain ASGI, so that a streamed token costs one call."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from edgellm.api import cors, hosts
+from edgellm.api.credentials import client_of
+from edgellm.api.error_mapping import Headers, HttpError, error_response
+from edgellm.api.http_counters import HttpCounters
+from edgellm.api.json_body import ClientGoneError, too_large
+from edgellm.api.keys import KeyRing
+from edgellm.api.request_ids import made_request_id, request_id_of
+from edgellm.api.routes import Access, Body, Route, routes_at
+from edgellm.api.settings import ApiSettings
+from edgellm.errors import EdgeLLMError
+from edgellm.serving.error_frames import error_frames
+
+_log = logging.getLogger(__name__)
+_SLASHES = re.compile(r"/{2,}")
+_RAW_SLASHES = re.compile(rb"/{2,}")
+
+
+class Gate:
+    """Refuses what no route may see, and gives every answer its request id, its CORS headers and its error shape."""
+
+    def __init__(self, app: ASGIApp, settings: ApiSettings, keys: KeyRing, counters: HttpCounters) -> None:
+        self._app = app
+        self._settings = settings
+        self._keys = keys
+        self._counters = counters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(dict(scope), receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await self._app(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = _Answer(send, head_only=scope["method"] == "HEAD")
+        headers: Headers = list(scope["headers"])
+        try:
+            origin = cors.origin_of(headers)
+            answer.extra_headers += cors.answer_headers(origin, self._settings.cors_origins)
+            answer.request_id(made_request_id())
+            answer.request_id(request_id_of(_values(headers, b"x-request-id")))
+            scope["path"] = _SLASHES.sub("/", scope["path"])
+            scope["raw_path"] = _RAW_SLASHES.sub(b"/", scope.get("raw_path") or scope["path"].encode())
+            await self._pass(scope, headers, origin, receive, answer)
+        except ClientGoneError:
+            return
+        except Exception as error:
+            # The last line of defence: whatever a route raises becomes an error object, and the daemon goes on.
+            if not isinstance(error, EdgeLLMError):
+                _log.error("request %s failed: %s", answer.id, error_frames(error))
+            if answer.started:
+                raise BrokenAnswerError from None
+            await self._refuse(scope, error, receive, answer)
+        finally:
+            self._counters.answered(answer.route, answer.status)
+
+    async def _pass(
+        self, scope: Scope, headers: Headers, origin: bytes | None, receive: Receive, answer: _Answer
+    ) -> None:
+        routes = routes_at(scope["path"])
+        answer.route = routes[0].path if routes else ""
+        if not any(route.any_host for route in routes):
+            hosts.check_host(_values(headers, b"host"), self._settings.allowed_hosts)
+            cors.check_origin(origin, _values(headers, b"host"), self._settings.cors_origins)
+        if cors.is_preflight(scope["method"], headers) and routes:
+            await answer.whole(204, cors.preflight_headers(headers, [route.method for route in routes]), b"")
+            return
+        client = client_of(headers, self._keys)
+        if client is None and not (routes and all(route.access is Access.PUBLIC for route in routes)):
+            raise HttpError(401, "A valid API key is needed.", "invalid_api_key", [(b"www-authenticate", b"Bearer")])
+        route = _route_for(scope["method"], routes)
+        if route.body is Body.JSON:
+            _check_json_headers(headers, self._settings.body_bytes_max)
+        scope["method"] = route.method  # HEAD is answered as GET
+        peer = scope.get("client")
+        scope["state"] = {
+            **scope.get("state", {}),
+            "request_id": answer.id,
+            "client": client or (peer[0] if peer else ""),
+            "cache_domain": client if client and len(self._keys) > 1 else "",
+        }
+        await self._app(scope, receive, answer.send)
+
+    async def _refuse(self, scope: Scope, error: Exception, receive: Receive, answer: _Answer) -> None:
+        status, headers, body = error_response(error)
+        unread = (b"connection", b"close") in headers
+        await answer.send({"type": "http.response.start", "status": status, "headers": headers})
+        await answer.send({"type": "http.response.body", "body": body, "more_body": unread})
+        if unread:
+            # A connection closed over unread bytes is reset, and the client would never see the answer.
+            await _discard(receive, self._settings.body_bytes_max)
+            await answer.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class BrokenAnswerError(Exception):
+    """An answer that had begun cannot be completed; the server closes the connection."""
+
+
+class _Answer:
+    """What goes back: knows its status and whether it has begun."""
+
+    def __init__(self, send: Send, head_only: bool) -> None:
+        self._send = send
+        self._head_only = head_only
+        self.extra_headers: Headers = [(b"x-content-type-options", b"nosniff")]
+        self.id = ""
+        self.route = ""
+        self.status = 0  # none yet
+
+    @property
+    def started(self) -> bool:
+        return self.status != 0
+
+    def request_id(self, request_id: str) -> None:
+        self.id = request_id
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message["headers"], (b"x-request-id", self.id.encode("ascii")), *self.extra_headers]
+            message = {**message, "headers": headers}
+        elif self._head_only:
+            message = {**message, "body": b""}
+        await self._send(message)
+
+    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _values(headers: Headers, name: bytes) -> list[bytes]:
+    return [value for key, value in headers if key == name]
+
+
+def _route_for(method: str, routes: list[Route]) -> Route:
+    if not routes:
+        raise HttpError(404, "There is nothing at this path.", "not_found")
+    wanted = "GET" if method == "HEAD" else method
+    for route in routes:
+        if route.method == wanted:
+            return route
+    allowed = cors.methods_of([route.method for route in routes])
+    raise HttpError(405, f"This path takes {allowed}.", "method_not_allowed", [(b"allow", allowed.encode())])
+
+
+def _check_json_headers(headers: Headers, size_bytes_max: int) -> None:
+    kinds = _values(headers, b"content-type")
+    kind, _, parameters = (kinds[0] if len(kinds) == 1 else b"").lower().partition(b";")
+    charset = parameters.strip().removeprefix(b"charset=").strip(b'"')
+    if kind.strip() != b"application/json" or charset not in (b"", b"utf-8"):
+        raise HttpError(415, "Send the body as Content-Type: application/json, in UTF-8.", "unsupported_media_type")
+    if any(value.lower() != b"identity" for value in _values(headers, b"content-encoding")):
+        raise HttpError(415, "Send the body without a Content-Encoding.", "unsupported_media_type")
+    lengths = _values(headers, b"content-length")
+    if lengths and lengths[0].isdigit() and int(lengths[0]) > size_bytes_max:
+        raise too_large(size_bytes_max)
+
+
+async def _discard(receive: Receive, bytes_max: int) -> None:
+    discarded = 0
+    while discarded < bytes_max:
+        message = await receive()
+        discarded += len(message.get("body", b""))
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            return

@@ -1,0 +1,27 @@
+"""Limits of a request's fields, each named once. Sizes of connections and bodies are settings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CHOICES_MAX: Final = 8
+PROMPTS_MAX: Final = 64
+SEQUENCES_MAX: Final = 128  # prompts times choices of one request
+MESSAGES_MAX: Final = 512
+PARTS_MAX: Final = 64
+TOOLS_MAX: Final = 128
+TOOL_CALLS_MAX: Final = 128
+STOP_STRINGS_MAX: Final = 16
+STOP_BYTES_MAX: Final = 256
+LOGIT_BIAS_ENTRIES_MAX: Final = 1024
+LOGIT_BIAS_MAX: Final = 100.0
+TOP_LOGPROBS_MAX: Final = 20
+PENALTY_MAX: Final = 2.0
+TEMPERATURE_MAX: Final = 2.0
+REPETITION_PENALTY_MAX: Final = 2.0
+SEED_MAX: Final = 2**64 - 1
+INT32_MAX: Final = 2**31 - 1
+NAME_CHARACTERS_MAX: Final = 256
+GUIDE_BYTES_MAX: Final = 128 * 2**10
+GUIDE_DEPTH_MAX: Final = 64
+REQUEST_ID_CHARACTERS_MAX: Final = 128

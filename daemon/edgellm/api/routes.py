@@ -1,0 +1,53 @@
+"""The route table: every path that is served, by which methods, to whom. What is not here is denied."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Access(Enum):
+    PUBLIC = "public"  # no key
+    KEY = "key"  # a key, when there are any
+
+
+class Body(Enum):
+    NONE = "none"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``path`` may end in one parameter in braces, which takes slashes. HEAD goes wherever GET does."""
+
+    path: str
+    method: str
+    access: Access = Access.KEY
+    body: Body = Body.NONE
+    any_host: bool = False  # exempt from the Host and Origin checks
+    pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        fixed, brace, _ = self.path.partition("{")
+        object.__setattr__(self, "pattern", re.compile(re.escape(fixed) + (".+" if brace else ""), re.DOTALL))
+
+
+ROUTES: tuple[Route, ...] = (
+    Route("/v1/chat/completions", "POST", body=Body.JSON),
+    Route("/v1/completions", "POST", body=Body.JSON),
+    Route("/v1/models", "GET"),
+    Route("/v1/models/{model_id:path}", "GET"),
+    Route("/health/live", "GET", Access.PUBLIC, any_host=True),
+    Route("/health/ready", "GET", Access.PUBLIC, any_host=True),
+    Route("/health", "GET", any_host=True),
+    Route("/metrics", "GET"),
+    Route("/openapi.json", "GET"),
+    Route("/docs", "GET"),
+    Route("/", "GET", Access.PUBLIC),
+)
+
+
+def routes_at(path: str, routes: Sequence[Route] = ROUTES) -> list[Route]:
+    return [route for route in routes if route.pattern.fullmatch(path)]

@@ -1,0 +1,35 @@
+"""ApiSettings: what the HTTP interface lets through. Limits of single fields are in ``limits``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from edgellm.api.keys import ApiKey
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """``allowed_hosts`` and ``cors_origins`` take "*" for any. Without ``api_keys`` any bearer is accepted."""
+
+    api_keys: tuple[ApiKey, ...] = ()
+    unknown_fields: Literal["refuse", "ignore"] = "refuse"
+    allowed_hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1")  # names without port
+    cors_origins: tuple[str, ...] = ()
+    body_bytes_max: int = 8 * 2**20
+    body_deadline_seconds: float = 60.0
+    heartbeat_seconds: float = 15.0  # between comment lines of a stream that has no token yet
+    base_url: str = "http://127.0.0.1:8000/v1"  # for people: shown on the status page
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What a connection may cost."""
+
+    connections_max: int = 1024
+    head_bytes_max: int = 32 * 2**10  # request line and headers together
+    header_count_max: int = 100
+    header_deadline_seconds: float = 10.0
+    idle_deadline_seconds: float = 75.0
+    write_deadline_seconds: float = 60.0
+    shutdown_grace_seconds: float = 5.0  # for connections to close once nothing runs any more

@@ -1,0 +1,1 @@
+"""Wire models: the bodies that clients send, typed and bounded."""
