@@ -71,7 +71,7 @@ def _conversant(namespace: argparse.Namespace) -> Conversant:
     if namespace.local:
         from edgellm.cli.chat_in_process import LocalModel
 
-        return LocalModel(namespace)
+        return LocalModel.from_arguments(namespace)
     from edgellm.cli.chat_over_http import Server
 
     return Server(

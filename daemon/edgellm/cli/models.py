@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgellm.cli.arguments import UsageError, add_config_option, load_from_arguments
-
-if TYPE_CHECKING:
-    from edgellm.engines.progress import Progress
+from edgellm.cli.progress_line import ProgressLine
 
 _MEGABYTE_BYTES = 1_000_000
 
@@ -75,28 +71,3 @@ def _show(model: str, folder: Path, *, path_only: bool) -> int:
     print(f"kind     {source.kind.value}")
     print(f"path     {source.path}")
     return 0
-
-
-class ProgressLine:
-    """One line on standard error that is redrawn on a terminal and written once a stage elsewhere."""
-
-    def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._stage = ""
-
-    def __enter__(self) -> ProgressLine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._terminal and self._stage:
-            sys.stderr.write("\n")
-
-    def show(self, progress: Progress) -> None:
-        text = str(progress)
-        if self._terminal:
-            sys.stderr.write(f"\r\x1b[2K{text}")
-            sys.stderr.flush()
-        elif progress.stage != self._stage:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
-        self._stage = progress.stage
