@@ -1,12 +1,16 @@
 #include "bindings/runtime_options.hpp"
 
-#include <string>
+#include <pybind11/typing.h>
 
 #include "bindings/bindings.hpp"
+#include "bindings/live_fields.hpp"
 
 namespace edgellm::bindings {
 
 namespace {
+
+using Encoder = py::typing::Callable<py::typing::List<py::int_>(LLMGenerationRequest, py::int_)>;
+using EncoderOrNone = py::typing::Optional<Encoder>;
 
 template <class Class, class Value>
 void def_value(Class& bound, const char* name, Value RuntimeOptions::* field) {
@@ -18,6 +22,13 @@ void def_value(Class& bound, const char* name, Value RuntimeOptions::* field) {
 }  // namespace
 
 void bind_runtime_options(py::module_& module) {
+    py::class_<ContextCacheConfig> cache(module, "ContextCacheConfig", "Whether and how much of past prompts is kept.");
+    cache.def(py::init<>())
+        .def_readwrite("enabled", &ContextCacheConfig::enabled)
+        .def_readwrite("recurrent_snapshot_pool_bytes", &ContextCacheConfig::recurrent_snapshot_pool_bytes)
+        .def_readwrite("partial_kv_snapshot_pool_bytes", &ContextCacheConfig::partial_kv_snapshot_pool_bytes);
+    def_int32(cache, "max_records", &ContextCacheConfig::max_records);
+
     py::class_<BoundRuntimeOptions> options(module, "RuntimeOptions",
                                             "Extension: how the runtime uses the machine, and what encodes prompts.",
                                             collected_by_python<BoundRuntimeOptions>());
@@ -34,11 +45,8 @@ void bind_runtime_options(py::module_& module) {
     def_value(options, "portable_attention", &RuntimeOptions::portable_attention);
     def_value(options, "guidance_library", &RuntimeOptions::guidance_library);
     options.def_property(
-        "prompt_encoder",
-        [](const BoundRuntimeOptions& self) -> py::typing::Optional<py::typing::Callable<py::typing::List<py::int_>(
-                                                py::object, py::int_)>> { return self.prompt_encoder.get(); },
-        [](BoundRuntimeOptions& self,
-           const py::typing::Optional<py::typing::Callable<py::typing::List<py::int_>(py::object, py::int_)>>& encoder) {
+        "prompt_encoder", [](const BoundRuntimeOptions& self) -> EncoderOrNone { return self.prompt_encoder.get(); },
+        [](BoundRuntimeOptions& self, const EncoderOrNone& encoder) {
             if (!encoder.is_none() && PyCallable_Check(encoder.ptr()) == 0) {
                 throw py::type_error("prompt_encoder must be callable(request, index) -> list[int], or None");
             }
