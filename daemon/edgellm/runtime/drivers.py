@@ -46,6 +46,10 @@ class Driver(Protocol):
 
     def steps_completed(self) -> int: ...
 
+    def executor_name(self) -> str:
+        """Give what runs the model, "" where the runtime does not say."""
+        ...
+
     def drain(self) -> None:
         """Let accepted requests end and take no more."""
         ...
@@ -87,12 +91,14 @@ class InFlightDriver:
         return scheduling_counters(self._loaded())
 
     def context_cache_metrics(self) -> Any | None:
-        read = getattr(self._loaded(), "context_cache_metrics", None)
+        read = getattr(self._loaded(), "get_context_cache_metrics", None)
         return read() if self._context_cache and read is not None else None
 
     def steps_completed(self) -> int:
-        steps = getattr(self._loaded(), "steps_completed", 0)
-        return int(steps() if callable(steps) else steps)
+        return int(getattr(self._loaded(), "steps_completed", 0))
+
+    def executor_name(self) -> str:
+        return _executor_name(self._loaded())
 
     def drain(self) -> None:
         engine = self._engine
@@ -143,6 +149,9 @@ class BlockingDriver:
     def steps_completed(self) -> int:
         return self._requests_ended
 
+    def executor_name(self) -> str:
+        return _executor_name(self._runtime)
+
     def drain(self) -> None:
         """Nothing is queued natively: callers hold their permits until they are done."""
 
@@ -170,3 +179,8 @@ class BlockingDriver:
         if metrics is not None:
             self._cache_snapshot = metrics
             self._reuse_log.record(metrics)
+
+
+def _executor_name(native: Any) -> str:
+    info = getattr(native, "executor_info", None)
+    return str(info().name) if info is not None else ""

@@ -32,6 +32,22 @@ FAILED_WORKER = "failed worker"
 
 _BUSY_TEXTS = ("queue is full", "too many requests in flight")
 _SHUTDOWN_TEXT = "shutting down"
+# The field a BAD_VALUE text begins with, by the name that clients use.
+_PARAM_BY_NATIVE_FIELD = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "repetition_penalty": "repetition_penalty",
+    "num_logprobs": "num_logprobs",
+    "logit_bias": "logit_bias",
+    "stop_strings": "stop",
+    "max_generate_length": "max_tokens",
+    "token_ids": "prompt",
+}
+_FIRST_NAME = re.compile(r"[a-z_]+")
 _MARKER_PREFIX = re.compile(r"^\s*EDGELLM_[A-Z_]+\s*:?\s*")
 
 
@@ -48,7 +64,7 @@ def map_request_error(module: RuntimeModule, error: BaseException, *, cancelled:
             own_text or "guided_decoding holds something that cannot be enforced", param="guided_decoding"
         )
     if BAD_VALUE in text:
-        return RequestError(own_text or "the runtime refused a value of this request")
+        return RequestError(own_text or "the runtime refused a value of this request", param=_param_of(own_text))
     if BAD_MEDIA_COUNT in text:
         return RequestError("the prompt's media parts do not match the media that came with it", param="messages")
     if FAILED_WORKER in text or _is(module, error, "ExecutorError"):
@@ -82,6 +98,11 @@ def _text_for_clients(module: RuntimeModule, error: BaseException, text: str) ->
     if not _is(module, error, "InvalidRequest"):
         return ""
     return _MARKER_PREFIX.sub("", text)
+
+
+def _param_of(text: str) -> str | None:
+    name = _FIRST_NAME.match(text)
+    return _PARAM_BY_NATIVE_FIELD.get(name[0]) if name else None
 
 
 def _is(module: RuntimeModule, error: BaseException, class_name: str) -> bool:

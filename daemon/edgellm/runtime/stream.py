@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Protocol
 
 from edgellm.errors import EdgeLLMError, RequestCancelledError
 from edgellm.runtime.deltas import finish_reason_name, to_delta
@@ -22,16 +21,7 @@ class StreamState(Enum):
     ENDED = "ended"
 
 
-class StreamSource(Protocol):
-    """Where a stream gets its generation from, at the first ``next()``."""
-
-    def start(self, given_up: Callable[[], bool]) -> RunningGeneration:
-        """Check, wait for admission, submit."""
-        ...
-
-    def wake(self) -> None:
-        """Make a waiting start() look at ``given_up`` again."""
-        ...
+StartGeneration = Callable[[Callable[[], bool]], RunningGeneration]
 
 
 class GenerationStream(Iterator[StreamDelta]):
@@ -39,10 +29,13 @@ class GenerationStream(Iterator[StreamDelta]):
 
     ``close()`` may come from any thread, also while another one is inside ``next()``; that one then stops. After the
     terminal delta it does nothing. A stream that is dropped half read is closed.
+
+    ``start(given_up)`` checks, waits for admission and submits; ``wake()`` makes it look at ``given_up`` again.
     """
 
-    def __init__(self, source: StreamSource) -> None:
-        self._source = source
+    def __init__(self, start: StartGeneration, wake: Callable[[], None]) -> None:
+        self._start_generation = start
+        self._wake = wake
         self._state = StreamState.PENDING
         self._generation: RunningGeneration | None = None
         self._changing = threading.Lock()
@@ -75,7 +68,7 @@ class GenerationStream(Iterator[StreamDelta]):
             self._state = StreamState.CLOSED
             generation = self._generation
         if generation is None:
-            self._source.wake()
+            self._wake()
             return
         generation.cancel()
         end_quietly(generation)
@@ -104,7 +97,7 @@ class GenerationStream(Iterator[StreamDelta]):
 
     def _start(self) -> None:
         try:
-            generation = self._source.start(lambda: self._state is StreamState.CLOSED)
+            generation = self._start_generation(lambda: self._state is StreamState.CLOSED)
         except RequestCancelledError:
             if self._state is StreamState.CLOSED:
                 return

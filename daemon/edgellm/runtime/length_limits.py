@@ -1,0 +1,37 @@
+"""LengthLimits: how many tokens a prompt and its answer may have, and what a prompt leaves for the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from edgellm.errors import ContextLengthError
+from edgellm.runtime.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class LengthLimits:
+    """``max_input_len`` bounds the prompt, ``max_kv_cache_capacity`` prompt and answer of one sequence together."""
+
+    max_input_len: int
+    max_kv_cache_capacity: int
+
+    def fitted(self, params: SamplingParams, prompt_tokens: int, *, param: str) -> SamplingParams:
+        """Give the params with ``max_tokens`` lowered to what remains. Raises ContextLengthError where none does."""
+        if prompt_tokens > self.max_input_len:
+            raise self._too_long(params, prompt_tokens, "max_input_len", self.max_input_len, param)
+        remaining_tokens = self.max_kv_cache_capacity - prompt_tokens
+        if remaining_tokens < 1:
+            raise self._too_long(params, prompt_tokens, "max_kv_cache_capacity", self.max_kv_cache_capacity, param)
+        if params.max_tokens <= remaining_tokens:
+            return params
+        return replace(params, max_tokens=remaining_tokens)
+
+    @staticmethod
+    def _too_long(
+        params: SamplingParams, prompt_tokens: int, limit_name: str, limit_tokens: int, param: str
+    ) -> ContextLengthError:
+        return ContextLengthError(
+            f"the prompt has {prompt_tokens} tokens and asks for up to {params.max_tokens} more; the limit of this "
+            f"model is {limit_tokens} tokens ({limit_name}): shorten the prompt",
+            param=param,
+        )

@@ -1,0 +1,403 @@
+"""LLM: a text model in this process, with the names and rules of NVIDIA's Python API."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from edgellm.engines.progress import ProgressCallback, ignore_progress
+from edgellm.errors import (
+    AdmissionError,
+    ClosedError,
+    ConfigError,
+    UnsupportedModalityError,
+    UnsupportedParameterError,
+)
+from edgellm.runtime.batch import generate_all
+from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.direct_admission import DirectAdmission
+from edgellm.runtime.generation import ChatPrompt, GenerationRequest
+from edgellm.runtime.llm_options import (
+    DEFAULT_ENGINE_CACHE_GB,
+    BuildOptions,
+    ContextCacheConfig,
+    LLMOptions,
+    SpeculativeConfig,
+)
+from edgellm.runtime.loaded_model import BundleLayout, LoadedModel
+from edgellm.runtime.loader import load
+from edgellm.runtime.outputs import CompletionOutput
+from edgellm.runtime.running import RunningGeneration
+from edgellm.runtime.sampling_params import SamplingParams
+from edgellm.runtime.stream import GenerationStream
+
+Messages = Sequence[Mapping[str, Any]]
+
+# Callers beyond the running sequences that may wait inside the engine, so that a free place is filled at once.
+IN_FLIGHT_WAITING_PERMITS = 16
+BLOCKING_PERMITS = 1
+
+DEFAULT_PORT = 8000
+DEFAULT_QUEUED_REQUESTS = 16
+DEFAULT_QUEUE_TIMEOUT_SECONDS = 600.0
+
+
+class LLM:
+    """Loads on construction and serves until ``close()``. Every method may be called from any thread.
+
+    ``model`` is a catalogue name, a GGUF file or a safetensors folder. Defaults of None depend on the runtime: in
+    flight batching (with 4 sequences) and context reuse are on for the native one and opt-in for TensorRT.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        cache_dir: str = "",
+        runtime: str = "auto",
+        executor: str = "auto",
+        threads: int | None = None,
+        quantisation: str = "auto",
+        max_input_len: int | None = None,
+        max_batch_size: int | None = None,
+        max_kv_cache_capacity: int | None = None,
+        enable_in_flight_batching: bool | None = None,
+        enable_context_reuse: bool | None = None,
+        context_cache_max_records: int = 1024,
+        context_cache_recurrent_snapshot_pool_bytes: int = 0,
+        context_cache_partial_kv_snapshot_pool_bytes: int = 0,
+        context_cache_config: ContextCacheConfig | Mapping[str, Any] | None = None,
+        build_options: BuildOptions | Mapping[str, Any] | None = None,
+        speculative_config: SpeculativeConfig | Mapping[str, Any] | str | None = None,
+        draft_top_k: int | None = None,
+        draft_step: int | None = None,
+        verify_tree_size: int | None = None,
+        max_verify_tree_size: int | None = None,
+        max_draft_tree_size: int | None = None,
+        max_image_tokens: int | None = None,
+        max_image_tokens_per_image: int | None = None,
+        engine_cache_max_size_gb: float = DEFAULT_ENGINE_CACHE_GB,
+        clear_engine_cache: bool = False,
+        on_progress: ProgressCallback = ignore_progress,
+    ) -> None:
+        context_cache = ContextCacheConfig(
+            enable_context_reuse,
+            context_cache_max_records,
+            context_cache_recurrent_snapshot_pool_bytes,
+            context_cache_partial_kv_snapshot_pool_bytes,
+        )
+        if context_cache_config is not None:
+            context_cache = ContextCacheConfig.parse(context_cache_config)
+        options = LLMOptions(
+            model=model,
+            cache_dir=cache_dir,
+            runtime=runtime,
+            executor=executor,
+            threads=threads,
+            quantisation=quantisation,
+            max_input_len=max_input_len,
+            max_batch_size=max_batch_size,
+            max_kv_cache_capacity=max_kv_cache_capacity,
+            enable_in_flight_batching=enable_in_flight_batching,
+            context_cache=context_cache,
+            speculative=SpeculativeConfig() if not speculative_config else SpeculativeConfig.parse(speculative_config),
+            max_image_tokens=max_image_tokens,
+            max_image_tokens_per_image=max_image_tokens_per_image,
+            draft_top_k=draft_top_k,
+            draft_step=draft_step,
+            verify_tree_size=verify_tree_size,
+            max_verify_tree_size=max_verify_tree_size,
+            max_draft_tree_size=max_draft_tree_size,
+            engine_cache_max_size_gb=engine_cache_max_size_gb,
+            clear_engine_cache=clear_engine_cache,
+        )
+        if build_options is not None:
+            options = options.with_build_options(BuildOptions.parse(build_options))
+        self._use(load(options, on_progress), cache_dir)
+
+    @classmethod
+    def over(cls, loaded: LoadedModel, cache_dir: str = "") -> Self:
+        """Give an LLM over a model that is loaded already."""
+        llm = cls.__new__(cls)
+        llm._use(loaded, cache_dir)
+        return llm
+
+    def _use(self, loaded: LoadedModel, cache_dir: str) -> None:
+        self._loaded = loaded
+        self._cache_dir = cache_dir
+        self._closing = threading.RLock()
+        self._closed = False
+        capabilities = loaded.capabilities
+        permits = BLOCKING_PERMITS
+        if capabilities.in_flight_batching:
+            permits = capabilities.max_batch_size + IN_FLIGHT_WAITING_PERMITS
+        self._admission = DirectAdmission(permits)
+
+    # What it is
+
+    @property
+    def model_dir(self) -> str:
+        """The checkpoint: a folder, or a GGUF file."""
+        return str(self._loaded.model_path)
+
+    @property
+    def model_id(self) -> str:
+        """The name clients see: never a path."""
+        return self._loaded.model_id
+
+    @property
+    def bundle_dir(self) -> str:
+        return self._loaded.layout.root
+
+    @property
+    def cache_dir(self) -> str:
+        return self._cache_dir
+
+    @property
+    def max_batch_size(self) -> int:
+        return self._loaded.capabilities.max_batch_size
+
+    @property
+    def bundle_layout(self) -> BundleLayout:
+        return self._loaded.layout
+
+    @property
+    def video_capable(self) -> bool:
+        return "video" in self._loaded.capabilities.input_modalities
+
+    @property
+    def speech_available(self) -> bool:
+        return "audio" in self._loaded.capabilities.output_modalities
+
+    @property
+    def has_draft_model(self) -> bool:
+        return self._loaded.has_draft_model and not self._loaded.capabilities.in_flight_batching
+
+    @property
+    def context_cache_enabled(self) -> bool:
+        return self._loaded.capabilities.context_cache
+
+    @property
+    def runtime_kind(self) -> str:
+        return "chat"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._loaded.capabilities
+
+    @property
+    def loaded(self) -> LoadedModel:
+        """What a lane drives directly, with an admission of its own."""
+        return self._loaded
+
+    def get_scheduling_metrics(self) -> Mapping[str, int] | None:
+        """Give the engine's counters; None on the blocking path, which has no scheduler."""
+        self._ensure_open()
+        return self._loaded.driver.scheduling_metrics()
+
+    def get_context_cache_metrics(self) -> Any | None:
+        """Give the contract's ContextCacheMetrics as last known; None when reuse is off or not counted here."""
+        self._ensure_open()
+        return self._loaded.driver.context_cache_metrics()
+
+    # Generation
+
+    def generate(
+        self,
+        prompts: str | Sequence[str] | Sequence[Messages],
+        sampling_params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        tool_parser: str = "auto",
+        reasoning_parser: str = "none",
+    ) -> list[CompletionOutput]:
+        """Give one output a prompt, in order. A prompt is a user's message, or a list of messages."""
+        self._ensure_open()
+        _check_parsers(tool_parser, reasoning_parser, tools, tool_choice)
+        conversations = _conversations(prompts)
+        requests = [self._request(messages, sampling_params, tools, tool_choice) for messages in conversations]
+        encoded = [self._loaded.encode(request) for request in requests]
+        if not encoded:
+            return []
+        # Twice the batch keeps a next prompt waiting inside the engine wherever one ends.
+        concurrency = min(self._admission.permits, 2 * self.max_batch_size)
+        return generate_all(encoded, self._start, self._admission.wake, concurrency=concurrency)
+
+    def chat(
+        self,
+        messages: Messages,
+        sampling_params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        tool_parser: str = "auto",
+        reasoning_parser: str = "none",
+    ) -> CompletionOutput:
+        """Give the answer to one conversation."""
+        if not isinstance(messages, (list, tuple)):
+            raise TypeError(f"chat takes a list of messages, not {type(messages).__name__}")
+        return self.generate(
+            [messages],
+            sampling_params,
+            tools=tools,
+            tool_choice=tool_choice,
+            tool_parser=tool_parser,
+            reasoning_parser=reasoning_parser,
+        )[0]
+
+    def generate_stream(
+        self,
+        messages: Messages | str,
+        sampling_params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+    ) -> GenerationStream:
+        """Give the deltas of one answer, as raw text. Nothing happens before the first ``next()``."""
+
+        def start(given_up: Callable[[], bool]) -> RunningGeneration:
+            self._ensure_open()
+            conversation = _conversations(messages)[0] if isinstance(messages, str) else messages
+            request = self._request(conversation, sampling_params, tools, tool_choice)
+            return self._start(self._loaded.encode(request), given_up)
+
+        return GenerationStream(start, self._admission.wake)
+
+    def generate_stream_with_audio(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse_speech()
+
+    def generate_speech_stream(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse_speech()
+
+    def list_voices(self) -> NoReturn:
+        self._refuse_speech()
+
+    # Serving and the end
+
+    def serve(
+        self,
+        host: str | None = None,
+        port: int = DEFAULT_PORT,
+        *,
+        served_model_name: str = "",
+        api_key: str = "",
+        reasoning_parser: str = "auto",
+        tool_call_parser: str = "auto",
+        enable_auto_tool_choice: bool = True,
+        max_queued_requests: int = DEFAULT_QUEUED_REQUESTS,
+        queue_timeout: float = DEFAULT_QUEUE_TIMEOUT_SECONDS,
+        allowed_local_media_path: str | None = None,
+    ) -> None:
+        """Serve this model over HTTP until interrupted, then close it. Binds 127.0.0.1 unless there is a key."""
+        self._ensure_open()
+        _check_parser("reasoning_parser", reasoning_parser)
+        _check_parser("tool_call_parser", tool_call_parser)
+        if allowed_local_media_path:
+            raise ConfigError("allowed_local_media_path: this model takes no media")
+        # The application lies above this package; it is looked up by name, so that the layers below stay importable
+        # without it.
+        application = importlib.import_module("edgellm.api.model_server")
+        application.serve_model(
+            self,
+            host=host,
+            port=port,
+            served_model_name=served_model_name or self.model_id,
+            api_key=api_key,
+            enable_auto_tool_choice=enable_auto_tool_choice,
+            max_queued_requests=max_queued_requests,
+            queue_timeout_seconds=queue_timeout,
+        )
+
+    def close(self) -> None:
+        """Let what runs end, then drop the runtime once. Idempotent; waits without limit."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            self._admission.close()
+            self._loaded.driver.drain()
+            self._admission.wait_until_free()
+            self._loaded.driver.close()
+
+    def __enter__(self) -> Self:
+        self._ensure_open()
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this model was closed")
+
+    def _request(
+        self,
+        messages: Messages,
+        sampling_params: SamplingParams | None,
+        tools: Sequence[Mapping[str, Any]] | None,
+        tool_choice: str | Mapping[str, Any] | None,
+    ) -> GenerationRequest:
+        params = SamplingParams() if sampling_params is None else sampling_params
+        if not isinstance(params, SamplingParams):
+            raise TypeError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
+        choice = "auto" if tool_choice is None else tool_choice
+        if choice not in ("auto", "none"):
+            raise UnsupportedParameterError("tool calls cannot be enforced yet: leave tool_choice", param="tool_choice")
+        return GenerationRequest(ChatPrompt(messages, tools=tools or (), tool_choice=choice), params)
+
+    def _start(self, request: GenerationRequest, given_up: Callable[[], bool]) -> RunningGeneration:
+        self._admission.acquire(given_up)
+        try:
+            self._ensure_open()
+            return self._loaded.start(request, self._admission.release)
+        except AdmissionError:
+            self._admission.release()
+            self._ensure_open()
+            raise
+        except BaseException:
+            self._admission.release()
+            raise
+
+    def _refuse_speech(self) -> NoReturn:
+        self._ensure_open()
+        raise UnsupportedModalityError(f"the model {self.model_id} has no speech output")
+
+
+def _conversations(prompts: object) -> list[Messages]:
+    if isinstance(prompts, str):
+        prompts = [prompts]
+    if not isinstance(prompts, (list, tuple)):
+        raise TypeError(f"prompts must be a string or a list, not {type(prompts).__name__}")
+    conversations: list[Messages] = []
+    for prompt in prompts:
+        if isinstance(prompt, str):
+            conversations.append([{"role": "user", "content": prompt}])
+        elif isinstance(prompt, (list, tuple)):
+            conversations.append(prompt)
+        else:
+            raise TypeError(
+                f"each prompt must be a string or a list of messages, not {type(prompt).__name__}; "
+                "chat() takes one list of messages"
+            )
+    return conversations
+
+
+def _check_parsers(tool_parser: str, reasoning_parser: str, tools: object, tool_choice: object) -> None:
+    _check_parser("tool_parser", tool_parser)
+    _check_parser("reasoning_parser", reasoning_parser)
+    if tools and tool_choice != "none" and tool_parser != "none":
+        raise UnsupportedParameterError(
+            "tool calls are not parsed yet: pass tool_parser='none' to get the text as the model wrote it",
+            param="tool_parser",
+        )
+
+
+def _check_parser(name: str, parser: str) -> None:
+    if parser not in ("auto", "none"):
+        raise UnsupportedParameterError(f"{name} {str(parser)[:64]!r} is not available yet; use 'none'", param=name)

@@ -1,0 +1,66 @@
+"""load_model: the class that fits a checkpoint, by its own ``model_type``."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from edgellm.engines.cache_directory import default_cache_dir, models_dir
+from edgellm.engines.source import ModelSource, SourceKind, resolve
+from edgellm.errors import CheckpointError, ConfigError, UnsupportedModelError
+from edgellm.runtime.llm import LLM
+
+SPEECH_MODEL_TYPE = "qwen3_tts"
+MAX_CONFIG_BYTES = 1 << 20
+
+_NOT_FOR_SPEECH = {
+    "draft_top_k": "speculative decoding",
+    "draft_step": "speculative decoding",
+    "verify_tree_size": "speculative decoding",
+    "max_verify_tree_size": "speculative decoding",
+    "max_draft_tree_size": "speculative decoding",
+    "speculative_config": "speculative decoding",
+    "enable_in_flight_batching": "in-flight batching",
+    "enable_context_reuse": "context cache",
+    "context_cache_config": "context cache",
+}
+
+
+class TTS:
+    """Standalone text to speech; no runtime of this version runs it, and the constructor says so."""
+
+    def __init__(self, model: str, **options: Any) -> None:
+        for name, feature in _NOT_FOR_SPEECH.items():
+            if options.get(name):
+                raise ConfigError(f"{name}: standalone speech models have no {feature}")
+        raise UnsupportedModelError(f"{model}: speech models are not supported yet; text models are")
+
+
+def load_model(model: str, **options: Any) -> LLM | TTS:
+    """Give LLM or TTS over ``model``; ``options`` are those of the class. The id comes from ``model`` as given."""
+    if not isinstance(model, str) or not model.strip():
+        raise ConfigError("model must name a checkpoint: a catalogue name, a GGUF file or a checkpoint folder")
+    cache_dir = options.get("cache_dir") or default_cache_dir(os.environ)
+    on_progress = {"on_progress": options["on_progress"]} if "on_progress" in options else {}
+    source = resolve(model, models_dir(Path(cache_dir).expanduser()), **on_progress)
+    if _model_type(source) == SPEECH_MODEL_TYPE:
+        return TTS(model, **options)
+    return LLM(model, **options)
+
+
+def _model_type(source: ModelSource) -> str | None:
+    """A GGUF file names its family inside; the families of text models are all that there is of those."""
+    if source.kind is not SourceKind.SAFETENSORS:
+        return None
+    path = source.path / "config.json"
+    try:
+        with path.open("rb") as stream:
+            config = json.loads(stream.read(MAX_CONFIG_BYTES + 1))
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not valid JSON") from error
+    model_type = config.get("model_type") if isinstance(config, dict) else None
+    return model_type if isinstance(model_type, str) else None

@@ -1,0 +1,64 @@
+"""LoadedModel: a model in a runtime, ready to run requests; what LLM and the in-process lane share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgellm.errors import RequestError, UnsupportedParameterError
+from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.drivers import Driver
+from edgellm.runtime.generation import GenerationRequest
+from edgellm.runtime.native_request import NativeRequestBuilder
+from edgellm.runtime.prompt_front_end import PromptFrontEnd
+from edgellm.runtime.running import OnReleased, RunningGeneration
+
+
+@dataclass(frozen=True, slots=True)
+class BundleLayout:
+    """What a bundle holds. ``engine_type`` is ``llm`` or ``spec_decode``; a folder is None where there is none."""
+
+    root: str
+    engine_type: str = "llm"
+    visual_dir: str | None = None
+    audio_dir: str | None = None
+    talker_dir: str | None = None
+
+    @property
+    def has_speech(self) -> bool:
+        return self.talker_dir is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Everything about one loaded model. Thread-safe; the driver owns the native runtime."""
+
+    model_id: str
+    model_path: Path
+    layout: BundleLayout
+    capabilities: Capabilities
+    driver: Driver
+    builder: NativeRequestBuilder
+    front_end: PromptFrontEnd
+    has_draft_model: bool = False
+
+    def encode(self, request: GenerationRequest) -> GenerationRequest:
+        """Give the request as it will run: tokenised where the runtime takes ids, its answer fitted to the room."""
+        guide = request.params.guide
+        if guide is not None and guide.type not in self.capabilities.guided_decoding:
+            param = f"guided_decoding.{guide.type}"
+            raise UnsupportedParameterError(f"this runtime cannot enforce {param}", param=param)
+        for token_id in request.params.bias_by_token_id:
+            if token_id >= self.capabilities.vocab_size:
+                param = f"logit_bias.{token_id}"
+                raise RequestError(f"{param}: this model has no such token", param=param)
+        return self.front_end.encode(request)
+
+    def start(self, request: GenerationRequest, on_released: OnReleased) -> RunningGeneration:
+        """Hand an encoded request to the runtime. Raises RequestError or AdmissionError for what it refuses.
+
+        ``on_released`` is called exactly once when the runtime needs the request's place no more, and never when
+        this raises.
+        """
+        native_request, channel = self.builder.build(request)
+        return self.driver.start(native_request, channel, on_released)

@@ -1,0 +1,144 @@
+"""Loads a model: source → bundle → runtime module → driver. The order in which a model argument can fail, too."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any, cast
+
+from edgellm.engines.bundle import Bundle
+from edgellm.engines.cache_directory import default_cache_dir, models_dir
+from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
+from edgellm.engines.source import ModelSource, resolve
+from edgellm.engines.store import BuildProfile, prepare
+from edgellm.errors import UnsupportedModelError
+from edgellm.parsing.prompt_codec import PromptCodec
+from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.contract import RuntimeModule
+from edgellm.runtime.drivers import BlockingDriver, Driver, InFlightDriver
+from edgellm.runtime.generation import GenerationRequest
+from edgellm.runtime.guided_decoding import GUIDE_TYPES
+from edgellm.runtime.length_limits import LengthLimits
+from edgellm.runtime.llm_options import LLMOptions, RuntimeShape
+from edgellm.runtime.loaded_model import BundleLayout, LoadedModel
+from edgellm.runtime.modules import RuntimeChoice, select_runtime
+from edgellm.runtime.native_errors import map_load_error
+from edgellm.runtime.native_request import EXTENSION_PARAMETERS, NativeRequestBuilder
+from edgellm.runtime.prompt_front_end import MeasuringFrontEnd, PromptFrontEnd, TokenisingFrontEnd
+
+_log = logging.getLogger(__name__)
+
+LOADABLE_ENGINE_TYPES = ("llm", "spec_decode")
+
+
+def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -> LoadedModel:
+    """Give the model of ``options``, built first if it has to be. Raises an EdgeLLMError that says what to do."""
+    selected = select_runtime(cast("RuntimeChoice", options.runtime))
+    _log.info("runtime: %s (%s)", selected.kind, selected.reason)
+    options.refuse_unsupported(selected.kind)
+    cache_dir = Path(options.cache_dir).expanduser() if options.cache_dir else default_cache_dir(os.environ)
+    source = resolve(options.model, models_dir(cache_dir), on_progress=on_progress)
+    if selected.kind != "native":
+        raise UnsupportedModelError(f"{options.model}: building TensorRT engines is not available yet")
+    bundle = prepare(
+        source, cache_dir, profile=BuildProfile(quantisation=options.quantisation), on_progress=on_progress
+    )
+    on_progress(Progress("load", f"loading {source.model_id}"))
+    return load_native_bundle(selected.module, bundle, source, options, guidance_library=selected.guidance_library)
+
+
+def load_native_bundle(
+    module: RuntimeModule, bundle: Bundle, source: ModelSource, options: LLMOptions, *, guidance_library: str = ""
+) -> LoadedModel:
+    """Give the bundle in edgellm._native, which takes token ids and brings no tokenizer of its own."""
+    shape = options.shape("native", bundle.context_length)
+    front_end = TokenisingFrontEnd(PromptCodec.from_bundle(bundle.directory), shape.limits, bundle.vocab_size)
+    native_options = module.RuntimeOptions()
+    native_options.executor = options.executor
+    native_options.threads = options.threads or 0
+    native_options.max_batch_size = shape.max_batch_size
+    native_options.max_input_tokens = shape.limits.max_input_len
+    native_options.max_kv_tokens = shape.limits.max_kv_cache_capacity
+    native_options.guidance_library = guidance_library
+    native_options.prompt_encoder = front_end.encode_native
+    layout = BundleLayout(str(bundle.directory))
+    driver = make_driver(module, layout, str(source.path), shape, options=native_options)
+    return assemble(
+        module,
+        driver,
+        front_end,
+        layout=layout,
+        model_id=source.model_id,
+        model_path=source.path,
+        limits=shape.limits,
+        capabilities=Capabilities(
+            runtime="native",
+            executor=driver.executor_name(),
+            max_batch_size=shape.max_batch_size,
+            max_input_len=shape.limits.max_input_len,
+            max_kv_cache_capacity=shape.limits.max_kv_cache_capacity,
+            vocab_size=bundle.vocab_size,
+            in_flight_batching=shape.in_flight_batching,
+            context_cache=bool(shape.context_cache.enabled),
+            guided_decoding=GUIDE_TYPES if guidance_library else (),
+            kv_cache_dtype=bundle.kv_cache_dtype,
+            parameters=frozenset(EXTENSION_PARAMETERS),
+        ),
+    )
+
+
+def make_driver(
+    module: RuntimeModule, layout: BundleLayout, checkpoint_dir: str, shape: RuntimeShape, **extra: Any
+) -> Driver:
+    """Construct the native runtime object; its own reason ends up in the start-up error."""
+    if layout.engine_type not in LOADABLE_ENGINE_TYPES:
+        raise UnsupportedModelError(f"{layout.root}: a bundle of type {layout.engine_type!r} is no text model")
+    cache = module.ContextCacheConfig()
+    cache.enabled = bool(shape.context_cache.enabled)
+    cache.max_records = shape.context_cache.max_records
+    cache.recurrent_snapshot_pool_bytes = shape.context_cache.recurrent_snapshot_pool_bytes
+    cache.partial_kv_snapshot_pool_bytes = shape.context_cache.partial_kv_snapshot_pool_bytes
+    media_dir = layout.visual_dir or layout.audio_dir or ""
+    try:
+        if shape.in_flight_batching:
+            engine = module.RequestEngine(
+                layout.root, media_dir, {}, checkpoint_dir, cache, max_batch_size=shape.max_batch_size, **extra
+            )
+            return InFlightDriver(module, engine, context_cache=cache.enabled)
+        runtime = module.LLMRuntime(layout.root, media_dir, {}, checkpoint_dir, cache, **extra)
+        if not runtime.capture_decoding_cuda_graph():
+            _log.debug("decoding runs without a captured graph")
+        return BlockingDriver(module, runtime, context_cache=cache.enabled)
+    except Exception as error:  # pybind raises whatever type the module registered
+        raise map_load_error(module, error, in_flight_batching=shape.in_flight_batching) from error
+
+
+def assemble(
+    module: RuntimeModule,
+    driver: Driver,
+    front_end: PromptFrontEnd | None,
+    *,
+    layout: BundleLayout,
+    model_id: str,
+    model_path: Path,
+    capabilities: Capabilities,
+    limits: LengthLimits,
+    has_draft_model: bool = False,
+) -> LoadedModel:
+    """Put the parts together; without a front end of its own the runtime's tokenizer measures prompts."""
+    builder = NativeRequestBuilder(module, context_cache=capabilities.context_cache, has_draft_model=has_draft_model)
+
+    def count_tokens(request: GenerationRequest) -> int | None:
+        return driver.count_prompt_tokens(builder.build(request)[0])
+
+    return LoadedModel(
+        model_id=model_id,
+        model_path=model_path,
+        layout=layout,
+        capabilities=capabilities,
+        driver=driver,
+        builder=builder,
+        front_end=front_end or MeasuringFrontEnd(limits, count_tokens),
+        has_draft_model=has_draft_model,
+    )

@@ -1,0 +1,162 @@
+"""Prompt front ends: what happens to a prompt before it takes a place in the runtime.
+
+On the native runtime a prompt is rendered and tokenised here, once, and its ids travel. TensorRT renders and
+tokenises for itself, so there a prompt is only measured, and only when it could be too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from edgellm.errors import RequestError, UnsupportedParameterError
+from edgellm.runtime.generation import ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
+from edgellm.runtime.length_limits import LengthLimits
+from edgellm.runtime.messages import normalise_messages, template_message, unicode_text
+from edgellm.runtime.sampling_params import SamplingParams
+from edgellm.runtime.tools import normalise_tools, template_tool
+
+# What a template adds at most, in tokens, used where a cheap upper bound is enough.
+_TEMPLATE_TOKENS = 512
+_TEMPLATE_TOKENS_PER_MESSAGE = 32
+
+
+class PromptCodec(Protocol):
+    """Renders and tokenises as the checkpoint's author meant it. Thread-safe."""
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = ...,
+        add_generation_prompt: bool = ...,
+        enable_thinking: bool = ...,
+        reasoning_effort: str = ...,
+    ) -> list[int]: ...
+
+    def encode_text(self, text: str) -> list[int]: ...
+
+
+class PromptFrontEnd(Protocol):
+    def encode(self, request: GenerationRequest) -> GenerationRequest:
+        """Give the request as it will run. Raises RequestError; ContextLengthError when there is no room."""
+        ...
+
+
+class TokenisingFrontEnd:
+    """Fills ``prompt_token_ids`` and fits ``max_tokens`` to what the prompt leaves. Thread-safe."""
+
+    def __init__(self, codec: PromptCodec, limits: LengthLimits, vocab_size: int) -> None:
+        self._codec = codec
+        self._limits = limits
+        self._vocab_size = vocab_size
+
+    def encode(self, request: GenerationRequest) -> GenerationRequest:
+        token_ids = request.prompt_token_ids
+        if token_ids is None:
+            token_ids = self._token_ids(request.prompt, request.params)
+        param = _prompt_param(request.prompt)
+        if not token_ids:
+            raise RequestError("the prompt is empty: it has no tokens", param=param)
+        params = self._limits.fitted(request.params, len(token_ids), param=param)
+        return replace(request, params=params, prompt_token_ids=token_ids)
+
+    def encode_native(self, native_request: Any, index: int) -> list[int]:
+        """Encode one request of a native batch: the callback for requests that bring messages and no ids."""
+        item = native_request.requests[index]
+        messages = [template_message(message) for message in item.messages]
+        if not native_request.apply_chat_template:
+            return self._codec.encode_text("".join(part.content for m in item.messages for part in m.contents))
+        return self._codec.encode_chat(
+            messages,
+            tools=[template_tool(tool) for tool in native_request.tools],
+            add_generation_prompt=native_request.add_generation_prompt,
+            enable_thinking=native_request.enable_thinking,
+            reasoning_effort=native_request.reasoning_effort,
+        )
+
+    def _token_ids(self, prompt: Prompt, params: SamplingParams) -> Sequence[int]:
+        if isinstance(prompt, TokenPrompt):
+            return self._checked_ids(prompt.token_ids)
+        if isinstance(prompt, TextPrompt):
+            return self._codec.encode_text(unicode_text(prompt.text, "prompt"))
+        messages = normalise_messages(prompt.messages)
+        if not prompt.apply_chat_template:
+            return self._codec.encode_text("".join(part.content for m in messages for part in m.contents))
+        tools, _ = normalise_tools(prompt.tools, prompt.tool_choice)
+        return self._codec.encode_chat(
+            [template_message(message) for message in messages],
+            tools=[template_tool(tool) for tool in tools],
+            add_generation_prompt=prompt.add_generation_prompt,
+            enable_thinking=params.enable_thinking,
+            reasoning_effort=params.reasoning_effort,
+        )
+
+    def _checked_ids(self, token_ids: Sequence[int]) -> Sequence[int]:
+        for token_id in token_ids:
+            if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < self._vocab_size:
+                raise RequestError(
+                    f"prompt token ids must be integers from 0 to {self._vocab_size - 1}", param="prompt"
+                )
+        return token_ids
+
+
+class MeasuringFrontEnd:
+    """Lets a prompt pass that is short by any count; a longer one is counted by the runtime, where that is safe."""
+
+    def __init__(self, limits: LengthLimits, count_tokens: Callable[[GenerationRequest], int | None]) -> None:
+        self._limits = limits
+        self._count_tokens = count_tokens
+
+    def encode(self, request: GenerationRequest) -> GenerationRequest:
+        if isinstance(request.prompt, TokenPrompt) or request.prompt_token_ids is not None:
+            raise UnsupportedParameterError("this runtime takes no prompts of token ids", param="prompt")
+        params, limits = request.params, self._limits
+        most_tokens = prompt_bytes(request.prompt) + _template_tokens(request.prompt)
+        if most_tokens <= limits.max_input_len and most_tokens + params.max_tokens <= limits.max_kv_cache_capacity:
+            return request
+        prompt_tokens = self._count_tokens(request)
+        # Not counted: at least one token of prompt, and the runtime itself refuses what is too long.
+        known_tokens = 1 if prompt_tokens is None else prompt_tokens
+        return replace(request, params=limits.fitted(params, known_tokens, param=_prompt_param(request.prompt)))
+
+
+def prompt_bytes(prompt: Prompt) -> int:
+    """Give the UTF-8 size of what a prompt says: no tokenizer makes more tokens of it than that."""
+    if isinstance(prompt, TokenPrompt):
+        return len(prompt.token_ids)
+    if isinstance(prompt, TextPrompt):
+        return _utf8_bytes(prompt.text)
+    return _value_bytes(prompt.messages) + _value_bytes(prompt.tools)
+
+
+def _value_bytes(value: object) -> int:
+    """Sum up the strings of nested lists and objects, without recursion: the depth is the client's choice."""
+    total_bytes = 0
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, str):
+            total_bytes += _utf8_bytes(node)
+        elif isinstance(node, Mapping):
+            waiting.extend(node.keys())
+            waiting.extend(node.values())
+        elif isinstance(node, (list, tuple)):
+            waiting.extend(node)
+        else:
+            total_bytes += len(str(node))
+    return total_bytes
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _template_tokens(prompt: Prompt) -> int:
+    messages = len(prompt.messages) if isinstance(prompt, ChatPrompt) else 1
+    return _TEMPLATE_TOKENS + _TEMPLATE_TOKENS_PER_MESSAGE * messages
+
+
+def _prompt_param(prompt: Prompt) -> str:
+    return "messages" if isinstance(prompt, ChatPrompt) else "prompt"
