@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from edgellm.config.environment import FILE_VARIABLE, KeyPath, environment_values
-from edgellm.config.settings import ModelSettings, Settings
+from edgellm.config.settings import DEFAULT_MODEL_SOURCE, ModelSettings, Settings
 from edgellm.errors import ConfigError
 
 FILE_NAME = "edgellm.toml"
@@ -75,6 +75,8 @@ def load_settings(
         _note_origins(tree, (), str(found), origins)
     for path, value, origin in [*environment_values(environ), *_flag_values(flags or {})]:
         _set(tree, path, value, origins, origin)
+    if model_flags and not tree.get("models"):
+        tree["models"] = [{"source": DEFAULT_MODEL_SOURCE}]
     for key, flag in (model_flags or {}).items():
         for index, _ in enumerate(tree.get("models") or ()):
             _set(tree, ("models", index, key), flag.value, origins, flag.spelling)

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from edgellm.config import limits
 
+DEFAULT_MODEL_SOURCE = "smollm2-135m-instruct"
+
 Flag = Annotated[bool, Field(strict=True)]
 Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -177,7 +179,8 @@ class Settings(Section):
     admission: AdmissionSettings = Field(default=AdmissionSettings(), description="Queue and deadlines.")
     log: LogSettings = Field(default=LogSettings(), description="Log.")
     models: Annotated[tuple[ModelSettings, ...], Field(max_length=limits.MODELS_MAX)] = Field(
-        default=(), description="Models to serve, one `[[models]]` table each."
+        default=default=(),
+        description=f"Models to serve, one `[[models]]` table each. None: {DEFAULT_MODEL_SOURCE}.",
     )
 
     @model_validator(mode="after")
@@ -187,3 +190,7 @@ class Settings(Section):
             if names.count(name) > 1:
                 raise ValueError(f'models: the name "{name}" is given twice; each served model needs its own')
         return self
+
+    @property
+    def served_models(self) -> tuple[ModelSettings, ...]:
+        return self.models or (ModelSettings(source=DEFAULT_MODEL_SOURCE),)

@@ -193,3 +193,13 @@ def test_a_model_option_applies_to_every_model(tmp_path: Path) -> None:
 def test_a_wrong_flag_is_named_by_its_spelling(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--threads: threads must be at least 1; leave it out"):
         load('[[models]]\nsource = "a"\n', tmp_path, model_flags={"threads": Flag(0, "--threads")})
+
+
+def test_a_model_option_without_models_is_for_the_default_model() -> None:
+    loaded = load_settings(environ=NO_ENVIRONMENT, model_flags={"threads": Flag(2, "--threads")})
+    assert [(model.source, model.threads) for model in loaded.settings.served_models] == [("smollm2-135m-instruct", 2)]
+
+
+def test_without_models_the_default_one_is_served() -> None:
+    settings = load_settings(environ=NO_ENVIRONMENT).settings
+    assert [model.source for model in settings.served_models] == ["smollm2-135m-instruct"]

@@ -1,0 +1,39 @@
+"""``edgellm serve``: HTTP in the foreground until it is interrupted."""
+
+from __future__ import annotations
+
+import argparse
+
+from edgellm.cli.arguments import (
+    MODEL_OPTIONS,
+    SERVER_OPTIONS,
+    UsageError,
+    add_config_option,
+    add_setting_options,
+    load_from_arguments,
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    from edgellm.config import ModelSettings, Settings
+
+    parser.add_argument(
+        "model_argument",
+        metavar="MODEL",
+        nargs="*",
+        help="SOURCE or NAME=SOURCE: a name of edgellm models list, a GGUF file or a safetensors directory "
+        "(default: the models of the configuration file, else smollm2-135m-instruct)",
+    )
+    parser.add_argument("--model", metavar="NAME=SOURCE", action="append", help="the same, as an option; repeatable")
+    add_config_option(parser)
+    add_setting_options(parser.add_argument_group("server"), SERVER_OPTIONS, Settings)
+    add_setting_options(parser.add_argument_group("every model served"), MODEL_OPTIONS, ModelSettings)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    if namespace.model_argument and namespace.model:
+        raise UsageError("give models as arguments or with --model, not both")
+    settings = load_from_arguments(namespace).settings
+    from edgellm.service.start import start
+
+    return start(settings)

@@ -1,0 +1,87 @@
+"""Turns configured models into what serving opens: each is loaded in a thread, with its stages reported."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgellm.config import ModelSettings, Settings
+from edgellm.config.limits import MODEL_NAME_PATTERN
+from edgellm.engines.bundle import GENERATION_CONFIG_FILE
+from edgellm.engines.cache_directory import models_dir
+from edgellm.engines.catalogue import CATALOGUE, locate
+from edgellm.engines.progress import Progress
+from edgellm.engines.source import resolve
+from edgellm.errors import ConfigError, ModelSourceError
+from edgellm.runtime.llm import LLM
+from edgellm.serving.in_process_lane import InProcessLane
+from edgellm.serving.model import LoadProgress, ModelSpec, OpenedModel, ReportProgress
+
+GENERATION_CONFIG_BYTES_MAX = 2**20
+
+
+def model_specs(settings: Settings) -> Sequence[ModelSpec]:
+    """One spec a served model. Raises for a source that is not there."""
+    specs = [_spec(model, settings.cache_dir) for model in settings.served_models]
+    names = [spec.name for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f'two models are called "{name}" — give each its own name')
+    return specs
+
+
+def _spec(model: ModelSettings, cache_dir: Path) -> ModelSpec:
+    folder = models_dir(cache_dir)
+    if model.source in CATALOGUE and locate(model.source, folder) is None:
+        raise ModelSourceError(
+            f"the model {model.source} is not on this machine yet — run: edgellm models add {model.source}"
+        )
+    # Resolved now, so that a wrong path ends the start before anything is loaded.
+    source = resolve(model.source, folder, download=False)
+    name = model.name or source.model_id
+    if not re.fullmatch(MODEL_NAME_PATTERN, name):
+        raise ConfigError(f"{name!r} cannot be a model's name — choose one: --model NAME={model.source}")
+
+    async def open_model(report: ReportProgress) -> OpenedModel:
+        llm = await asyncio.to_thread(_load, model, cache_dir, report)
+        return OpenedModel([InProcessLane(llm)], _generation_config(Path(llm.bundle_dir)))
+
+    return ModelSpec(name=name, open=open_model, sampling=model.sampling.model_dump(exclude_none=True))
+
+
+def _load(model: ModelSettings, cache_dir: Path, report: ReportProgress) -> LLM:
+    def show(progress: Progress) -> None:
+        report(LoadProgress(progress.message, progress.fraction))
+
+    return LLM(model.source, cache_dir=str(cache_dir), on_progress=show, **llm_arguments(model))
+
+
+def llm_arguments(model: ModelSettings) -> dict[str, Any]:
+    """What was set, under the names of LLM's arguments; the rest is left to its defaults."""
+    arguments: Mapping[str, Any] = {
+        "runtime": model.runtime,
+        "executor": model.executor,
+        "threads": model.threads,
+        "quantisation": model.quantisation,
+        "max_input_len": model.max_input_len,
+        "max_batch_size": model.max_batch_size,
+        "max_kv_cache_capacity": model.max_kv_cache_capacity,
+        "enable_in_flight_batching": model.enable_in_flight_batching,
+        "enable_context_reuse": model.enable_context_reuse,
+        "context_cache_max_records": model.context_reuse_max_records,
+    }
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _generation_config(bundle: Path) -> Mapping[str, object]:
+    """The checkpoint's own sampling defaults; empty where it declares none that can be read."""
+    try:
+        with (bundle / GENERATION_CONFIG_FILE).open("rb") as stream:
+            config = json.loads(stream.read(GENERATION_CONFIG_BYTES_MAX))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return config if isinstance(config, dict) else {}

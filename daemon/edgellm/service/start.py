@@ -1,0 +1,68 @@
+"""Starts the daemon from settings: everything that can be wrong is found before the first model is loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import uvloop
+from starlette.types import ASGIApp
+
+from edgellm.api.app import create_app
+from edgellm.api.keys import ApiKey
+from edgellm.api.settings import ApiSettings
+from edgellm.config import Settings
+from edgellm.service import logs
+from edgellm.service.address import LOOPBACK, Listener, bind_host, listen
+from edgellm.service.api_keys import read_keys
+from edgellm.service.host_names import own_names
+from edgellm.service.models import model_specs
+from edgellm.service.notify import Supervisor
+from edgellm.service.runner import Daemon
+from edgellm.serving.engine_client import EngineClient
+
+_log = logging.getLogger(__name__)
+
+
+def start(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT. Raises an EdgeLLMError when it cannot start or a required model does not load."""
+    supervisor = Supervisor()
+    logs.configure(settings.log, journal=supervisor.present)
+    keys = read_keys(settings.server.api_keys_file) if settings.server.api_keys_file else ()
+    host = bind_host(settings.server.host, has_keys=bool(keys), insecure_no_keys=settings.server.insecure_no_keys)
+    listener = listen(host, settings.server.port)
+    try:
+        specs = model_specs(settings)
+        if not keys:
+            _warn_without_keys(host)
+
+        def make_app(client: EngineClient) -> ASGIApp:
+            return create_app(client, api_settings(settings, listener, keys))
+
+        daemon = Daemon(settings, listener, specs, make_app, supervisor=supervisor, with_keys=bool(keys))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(daemon.run())
+    finally:
+        listener.socket.close()
+        supervisor.close()
+    return 0
+
+
+def api_settings(settings: Settings, listener: Listener, keys: tuple[ApiKey, ...]) -> ApiSettings:
+    server = settings.server
+    return ApiSettings(
+        api_keys=keys,
+        unknown_fields=server.unknown_fields,
+        allowed_hosts=own_names(listener.host, server.allowed_hosts),
+        cors_origins=server.cors_origins,
+        body_bytes_max=server.request_body_bytes_max,
+        body_deadline_seconds=server.body_deadline_seconds,
+        base_url=f"{listener.url}/v1",
+    )
+
+
+def _warn_without_keys(host: str) -> None:
+    if host == LOOPBACK:
+        _log.warning("no API keys are set: only programs on this machine can connect (server.api_keys_file sets keys)")
+    else:
+        _log.warning("no API keys are set and %s is bound: everyone who reaches this machine can use it", host)
