@@ -179,7 +179,7 @@ class Settings(Section):
     admission: AdmissionSettings = Field(default=AdmissionSettings(), description="Queue and deadlines.")
     log: LogSettings = Field(default=LogSettings(), description="Log.")
     models: Annotated[tuple[ModelSettings, ...], Field(max_length=limits.MODELS_MAX)] = Field(
-        default=default=(),
+        default=(),
         description=f"Models to serve, one `[[models]]` table each. None: {DEFAULT_MODEL_SOURCE}.",
     )
 
