@@ -6,7 +6,6 @@ from typing import Final
 
 CHOICES_MAX: Final = 8
 PROMPTS_MAX: Final = 64
-SEQUENCES_MAX: Final = 128  # prompts times choices of one request
 MESSAGES_MAX: Final = 512
 PARTS_MAX: Final = 64
 TOOLS_MAX: Final = 128
@@ -22,6 +21,4 @@ REPETITION_PENALTY_MAX: Final = 2.0
 SEED_MAX: Final = 2**64 - 1
 INT32_MAX: Final = 2**31 - 1
 NAME_CHARACTERS_MAX: Final = 256
-GUIDE_BYTES_MAX: Final = 128 * 2**10
-GUIDE_DEPTH_MAX: Final = 64
 REQUEST_ID_CHARACTERS_MAX: Final = 128

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from edgellm.runtime.outputs import LogprobEntry, StreamDelta
+from edgellm.runtime.deltas import merge_deltas
+from edgellm.runtime.outputs import StreamDelta
 
 
 class DeltaBuffer:
@@ -33,31 +34,4 @@ class DeltaBuffer:
             self._readable.clear()
             await self._readable.wait()
         taken, self._deltas = self._deltas, {}
-        return [(index, merged(deltas)) for index, deltas in taken.items()]
-
-
-def merged(deltas: list[StreamDelta]) -> StreamDelta:
-    """One delta that says what these say in a row."""
-    if len(deltas) == 1:
-        return deltas[0]
-    last = deltas[-1]
-    token_ids: list[int] = []
-    logprobs: list[list[LogprobEntry]] = []
-    for delta in deltas:
-        token_ids += delta.token_ids
-        logprobs += delta.logprobs or ()
-    return StreamDelta(
-        text="".join(delta.text for delta in deltas),
-        token_ids=token_ids,
-        prompt_tokens=_latest(deltas, "prompt_tokens"),
-        finished=last.finished,
-        finish_reason=last.finish_reason,
-        logprobs=logprobs or None,
-        cached_tokens=_latest(deltas, "cached_tokens"),
-        matched_stop=last.matched_stop,
-    )
-
-
-def _latest(deltas: list[StreamDelta], field: str) -> int | None:
-    values: list[int] = [value for delta in deltas if (value := getattr(delta, field)) is not None]
-    return values[-1] if values else None
+        return [(index, merge_deltas(deltas)) for index, deltas in taken.items()]

@@ -21,15 +21,13 @@ def _stop_length(value: str) -> str:
     return value
 
 
-def _token_biases(value: dict[str, float]) -> dict[int, float]:
-    biases: dict[int, float] = {}
+def _token_biases(value: dict[str, float]) -> dict[str, float]:
     for key, bias in value.items():
         if not (key.isascii() and key.isdigit() and int(key[:11]) <= limits.INT32_MAX):
             raise invalid("must have token ids as its keys")
         if not -limits.LOGIT_BIAS_MAX <= bias <= limits.LOGIT_BIAS_MAX:
             raise invalid(f"must have values between {-limits.LOGIT_BIAS_MAX:g} and {limits.LOGIT_BIAS_MAX:g}")
-        biases[int(key)] = bias
-    return biases
+    return value
 
 
 Count = Annotated[int, Field(ge=1, le=limits.INT32_MAX)]

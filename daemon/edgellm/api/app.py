@@ -1,0 +1,77 @@
+"""create_app: the HTTP application over an EngineClient."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from fastapi import FastAPI
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from edgellm import __version__
+from edgellm.api import health, models
+from edgellm.api.chat_completions import chat_completions
+from edgellm.api.completions import completions
+from edgellm.api.gate import Gate
+from edgellm.api.http_counters import HttpCounters
+from edgellm.api.keys import KeyRing
+from edgellm.api.openapi import describe
+from edgellm.api.service import ApiService
+from edgellm.api.settings import ApiSettings
+from edgellm.api.status_page import HEADERS as STATUS_PAGE_HEADERS
+from edgellm.api.status_page import status_page
+from edgellm.serving.engine_client import EngineClient
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> FastAPI:
+    """The application; ``app.state.keys`` is its KeyRing. Starting and closing the engine is the owner's."""
+    settings = settings or ApiSettings()
+    keys = KeyRing(settings.api_keys)
+    counters = HttpCounters()
+    service = ApiService(engine, settings, counters)
+    app = FastAPI(title="edgellm", version=__version__, redoc_url=None, redirect_slashes=False)
+    app.state.keys = keys
+    app.add_middleware(Gate, settings=settings, keys=keys, counters=counters)
+
+    async def live(request: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def ready(request: Request) -> Response:
+        status, headers, body = health.readiness(engine)
+        return JSONResponse(body, status, headers)
+
+    async def how_it_goes(request: Request) -> Response:
+        return JSONResponse(health.health(engine))
+
+    async def all_models(request: Request) -> Response:
+        return JSONResponse(models.list_models(engine))
+
+    async def one_model(request: Request) -> Response:
+        return JSONResponse(models.model_object(engine.model(request.path_params["model_id"])))
+
+    async def metrics(request: Request) -> Response:
+        text = generate_latest(engine.counters.registry) + generate_latest(counters.registry)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    async def page(request: Request) -> Response:
+        return HTMLResponse(status_page(engine, settings.base_url, len(keys) == 0), headers=STATUS_PAGE_HEADERS)
+
+    handlers: dict[tuple[str, str], Handler] = {
+        ("POST", "/v1/chat/completions"): partial(chat_completions, service),
+        ("POST", "/v1/completions"): partial(completions, service),
+        ("GET", "/v1/models"): all_models,
+        ("GET", "/v1/models/{model_id:path}"): one_model,
+        ("GET", "/health/live"): live,
+        ("GET", "/health/ready"): ready,
+        ("GET", "/health"): how_it_goes,
+        ("GET", "/metrics"): metrics,
+        ("GET", "/"): page,
+    }
+    for (method, path), handler in handlers.items():
+        app.router.add_route(path, handler, methods=[method])
+    app.openapi = partial(describe, app)  # type: ignore[method-assign]
+    return app

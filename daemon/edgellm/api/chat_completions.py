@@ -1,0 +1,48 @@
+"""POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from starlette.requests import Request
+
+from edgellm.api.chat_prompt import chat_prompt
+from edgellm.api.generation_response import AnswerShape, GenerationResponse
+from edgellm.api.sampling import chat_sampling
+from edgellm.api.service import ApiService, caller_of
+from edgellm.api.stream_format import ChatStreamFormat, StreamHead
+from edgellm.api.whole_format import chat_choices
+from edgellm.api.wire.chat import ChatRequest
+from edgellm.errors import RequestError
+from edgellm.runtime.generation import GenerationRequest
+from edgellm.serving.engine_client import EngineClient, GenerationJob
+
+
+async def chat_completions(service: ApiService, request: Request) -> GenerationResponse:
+    body = await service.read(request, ChatRequest)
+    caller = caller_of(request)
+    model = service.engine.model(_model_name(service.engine, body.model))
+    capabilities = model.require_capabilities()
+    params = chat_sampling(body, model.sampling, capabilities)
+    prompt = GenerationRequest(prompt=chat_prompt(body), params=params, cache_domain=caller.cache_domain)
+    job = GenerationJob(model.name, [prompt], caller.request_id, caller.client, body.n)
+    top_logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    with_usage = bool(body.stream_options and body.stream_options.include_usage)
+    kind = "chat.completion.chunk" if body.stream else "chat.completion"
+    head = StreamHead(f"chatcmpl-{caller.request_id}", kind, int(time.time()), model.name)
+    shape = AnswerShape(
+        head=head,
+        stream=ChatStreamFormat(head, body.n, top_logprobs, with_usage) if body.stream else None,
+        with_usage=with_usage,
+        whole_choices=partial(chat_choices, top_logprobs=top_logprobs),
+    )
+    return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
+
+
+def _model_name(engine: EngineClient, asked: str | None) -> str:
+    if asked is not None:
+        return asked
+    if len(engine.models) != 1:
+        raise RequestError("model is required: several models are served.", param="model")
+    return engine.models[0].name

@@ -1,0 +1,44 @@
+"""POST /v1/completions."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from starlette.requests import Request
+
+from edgellm.api.generation_response import AnswerShape, GenerationResponse
+from edgellm.api.sampling import completion_sampling
+from edgellm.api.service import ApiService, caller_of
+from edgellm.api.stream_format import CompletionStreamFormat, StreamHead
+from edgellm.api.whole_format import completion_choices
+from edgellm.api.wire.completion import CompletionRequest
+from edgellm.runtime.generation import GenerationRequest, TextPrompt, TokenPrompt
+from edgellm.serving.engine_client import GenerationJob
+
+
+async def completions(service: ApiService, request: Request) -> GenerationResponse:
+    body = await service.read(request, CompletionRequest)
+    caller = caller_of(request)
+    model = service.engine.model(body.model)
+    capabilities = model.require_capabilities()
+    params = completion_sampling(body, model.sampling, capabilities)
+    prompts = [
+        GenerationRequest(
+            prompt=TextPrompt(prompt) if isinstance(prompt, str) else TokenPrompt(prompt),
+            params=params,
+            cache_domain=caller.cache_domain,
+        )
+        for prompt in body.prompt
+    ]
+    job = GenerationJob(model.name, prompts, caller.request_id, caller.client, body.n)
+    choices = len(prompts) * body.n
+    with_usage = bool(body.stream_options and body.stream_options.include_usage)
+    head = StreamHead(f"cmpl-{caller.request_id}", "text_completion", int(time.time()), model.name)
+    shape = AnswerShape(
+        head=head,
+        stream=CompletionStreamFormat(head, choices, body.logprobs, with_usage) if body.stream else None,
+        with_usage=with_usage,
+        whole_choices=partial(completion_choices, top_logprobs=body.logprobs),
+    )
+    return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)

@@ -1,0 +1,49 @@
+"""GET /v1/models and /v1/models/{id}: what is configured, in which state, and what it can do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from edgellm.api.sampling import unsupported_fields
+from edgellm.serving.engine_client import EngineClient
+from edgellm.serving.model import ServedModel
+
+
+def list_models(engine: EngineClient) -> dict[str, Any]:
+    return {"object": "list", "data": [model_object(model) for model in engine.models]}
+
+
+def model_object(model: ServedModel) -> dict[str, Any]:
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.spec.created_unix_seconds,
+        "owned_by": "edgellm",
+        "edgellm": {"state": model.state.value, **_abilities(model)},
+    }
+
+
+def _abilities(model: ServedModel) -> dict[str, Any]:
+    """Empty until the model is open: what it can do is not known before."""
+    capabilities = model.capabilities
+    if capabilities is None:
+        return {}
+    return {
+        "runtime": capabilities.runtime,
+        "executor": capabilities.executor,
+        "input_modalities": list(capabilities.input_modalities),
+        "output_modalities": list(capabilities.output_modalities),
+        "context_length": capabilities.max_kv_cache_capacity,
+        "max_input_len": capabilities.max_input_len,
+        "max_batch_size": capabilities.max_batch_size,
+        "slots": model.admission.capacity,
+        "in_flight_batching": capabilities.in_flight_batching,
+        "context_cache": capabilities.context_cache,
+        "kv_cache_dtype": capabilities.kv_cache_dtype,
+        "speculative_method": capabilities.speculative_method,
+        "streaming": capabilities.streaming,
+        "guided_decoding": list(capabilities.guided_decoding),
+        "sampling_defaults": asdict(model.sampling),
+        "unsupported_parameters": list(unsupported_fields(capabilities)),
+    }

@@ -1,0 +1,54 @@
+"""ApiService: what all routes work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from edgellm.api.http_counters import HttpCounters
+from edgellm.api.json_body import parse_json_object, read_body
+from edgellm.api.settings import ApiSettings
+from edgellm.api.wire.fields import ParseContext, WireModel
+from edgellm.api.wire.validation import validated
+from edgellm.errors import UnknownParameterError, UnsupportedParameterError
+from edgellm.serving.engine_client import EngineClient
+
+Model = TypeVar("Model", bound=WireModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, as the gate found out."""
+
+    client: str
+    cache_domain: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiService:
+    engine: EngineClient
+    settings: ApiSettings
+    counters: HttpCounters
+
+    async def read(self, request: Request, model: type[Model]) -> Model:
+        """The body as a wire model; RequestError or HttpError says what is wrong with it."""
+        body = await read_body(request.receive, self.settings.body_bytes_max, self.settings.body_deadline_seconds)
+        context = ParseContext(self.settings.unknown_fields)
+        try:
+            return validated(model, parse_json_object(body), context)
+        except UnsupportedParameterError as error:
+            self.counters.unsupported_field(error.param or "")
+            raise
+        except UnknownParameterError:
+            raise
+        finally:
+            for _ in range(context.unknown):
+                self.counters.unknown_field(self.settings.unknown_fields)
+
+
+def caller_of(request: Request) -> Caller:
+    state = request.scope["state"]
+    return Caller(state["client"], state["cache_domain"], state["request_id"])

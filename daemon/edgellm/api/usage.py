@@ -1,0 +1,37 @@
+"""Usage: exact token counts, as the runtime gave them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgellm.serving.generation import ChoiceDelta
+
+
+class Usage:
+    """Counts over all choices. A prompt counts once, however many choices were made of it."""
+
+    def __init__(self, choices_per_prompt: int) -> None:
+        self._choices_per_prompt = choices_per_prompt
+        self._prompt_tokens: dict[int, int] = {}
+        self._cached_tokens: dict[int, int] = {}
+        self._completion_tokens = 0
+
+    def take(self, choice: ChoiceDelta) -> None:
+        delta = choice.delta
+        self._completion_tokens += len(delta.token_ids)
+        # Later choices of a prompt find it in the cache by the first one's doing: that is no saving to report.
+        if choice.index % self._choices_per_prompt == 0:
+            if delta.prompt_tokens is not None:
+                self._prompt_tokens[choice.index] = delta.prompt_tokens
+            if delta.cached_tokens is not None:
+                self._cached_tokens[choice.index] = delta.cached_tokens
+
+    def as_object(self) -> dict[str, Any]:
+        prompt_tokens = sum(self._prompt_tokens.values())
+        return {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": self._completion_tokens,
+            "total_tokens": prompt_tokens + self._completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": sum(self._cached_tokens.values())},
+            "completion_tokens_details": {"reasoning_tokens": 0},
+        }
