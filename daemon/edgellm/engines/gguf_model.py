@@ -11,17 +11,18 @@ from edgellm.errors import CheckpointError, UnsupportedModelError
 SUPPORTED_ARCHITECTURES = ("llama", "qwen2", "qwen3")
 SUPPORTED_ROPE_SCALINGS = ("none", "linear")
 
-# Control tokens that end a turn or a text whatever the file declares, by the text models give them.
+# Control tokens that end a turn or a text whatever the file declares; the native loader has the same list.
 END_TOKEN_TEXTS = frozenset(
     {
         "<|im_end|>",
         "<|eot_id|>",
         "<|eom_id|>",
         "<|end|>",
-        "<|end_of_text|>",
         "<|endoftext|>",
-        "<|end_of_turn|>",
+        "<|end_of_text|>",
         "<end_of_turn>",
+        "<|return|>",
+        "<|call|>",
     }
 )
 END_TOKEN_ROLES = ("eos", "eot", "eom")
@@ -68,7 +69,7 @@ def model_shape(gguf: GgufFile) -> ModelShape:
     head_size = gguf.integer(f"{architecture}.attention.key_length", lowest=1)
     return ModelShape(
         architecture=architecture,
-        context_length=gguf.require_integer(f"{architecture}.context_length", lowest=1),
+        context_length=_context_length(gguf, architecture),
         vocab_size=len(texts),
         layer_count=gguf.require_integer(f"{architecture}.block_count", lowest=1),
         head_count=head_count,
@@ -94,11 +95,15 @@ def end_token_ids(gguf: GgufFile) -> tuple[int, ...]:
     return tuple(sorted({index for index in declared if index is not None} | by_text))
 
 
+def _context_length(gguf: GgufFile, architecture: str) -> int:
+    """Inside a sliding window nothing differs from full attention; beyond it the runtime does not go."""
+    length = gguf.require_integer(f"{architecture}.context_length", lowest=1)
+    return min(length, gguf.integer(f"{architecture}.attention.sliding_window", lowest=1) or length)
+
+
 def _refuse_variants(gguf: GgufFile, architecture: str) -> None:
     if gguf.integer(f"{architecture}.expert_count"):
         raise UnsupportedModelError(f"{gguf.path}: mixtures of experts are not supported")
-    if gguf.integer(f"{architecture}.attention.sliding_window"):
-        raise UnsupportedModelError(f"{gguf.path}: sliding-window attention is not supported")
     scaling = gguf.string(f"{architecture}.rope.scaling.type") or "none"
     if scaling not in SUPPORTED_ROPE_SCALINGS:
         raise UnsupportedModelError(

@@ -40,8 +40,8 @@ def resolve(
     """The source that ``model`` names. A catalogue model is fetched when it is missing and ``download`` allows it."""
     if not model or not model.strip():
         raise ModelSourceError("the model argument is empty: give a catalogue name, a GGUF file or a checkpoint folder")
-    if "\0" in model:
-        raise ModelSourceError("the model argument holds a NUL character")
+    if "\0" in model or not _is_unicode(model):
+        raise ModelSourceError("the model argument holds a character that no name may have")
     entry = CATALOGUE.get(model)
     if entry is not None:
         path = locate(model, models_dir)
@@ -66,6 +66,14 @@ def resolve(
         )
     known = ", ".join(CATALOGUE)
     raise ModelSourceError(f"{model}: no such file or directory, nor a catalogue name (known: {known})")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _file(path: Path) -> ModelSource:

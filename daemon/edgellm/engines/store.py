@@ -67,7 +67,7 @@ def prepare(
     profile = profile or BuildProfile()
     plan = plan_for(source, profile.quantisation)
     root = engines_dir(cache_dir)
-    name = f"{_safe_name(source.model_id)}-{bundle_key(plan, profile)[:KEY_DIGITS]}"
+    name = f"{_safe_name(source.model_id)}-{bundle_key(plan)[:KEY_DIGITS]}"
     found = _load_existing(root / name)
     if found is not None:
         return found
@@ -84,11 +84,11 @@ def prepare(
         raise _cache_error(error, root) from error
 
 
-def bundle_key(plan: LoweringPlan, profile: BuildProfile) -> str:
+def bundle_key(plan: LoweringPlan) -> str:
     """Hexadecimal SHA-256 over everything that decides the bundle's files, and over no path."""
     inputs = {
         "checkpoint": plan.checkpoint_digest,
-        "quantisation": profile.quantisation,
+        "quantisation": plan.quantisation,
         "lowering_version": LOWERING_VERSION,
     }
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

@@ -35,6 +35,7 @@ class GgufPlan:
                 "served as they are: leave quantisation at auto"
             )
         self._source = source
+        self.quantisation = "as-is"
         try:
             self._gguf = read_gguf(source.path)
             self._shape = model_shape(self._gguf)
@@ -50,7 +51,7 @@ class GgufPlan:
         template = self._gguf.string(CHAT_TEMPLATE_KEY)
         write_json(directory / TOKENIZER_FILE, files.tokenizer)
         write_json(directory / TOKENIZER_CONFIG_FILE, files.config)
-        if template is not None:
+        if template:
             write_text(directory / CHAT_TEMPLATE_FILE, template)
         place_file(self._source.path, directory / MODEL_FILE, on_progress)
         shape = self._shape

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.progress import ProgressCallback
+from edgellm.errors import CheckpointError
 
 # Part of every key. Raise it whenever the files of a bundle would come out differently for the same checkpoint:
 # tensor layout, quantiser (gguf is pinned), metadata, tokenizer, template or config.
@@ -22,6 +23,11 @@ class LoweringPlan(Protocol):
     def checkpoint_digest(self) -> str: ...
 
     @property
+    def quantisation(self) -> str:
+        """What ``auto`` came to: "as-is" where the source decides."""
+        ...
+
+    @property
     def output_bytes(self) -> int: ...
 
     def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:
@@ -30,11 +36,13 @@ class LoweringPlan(Protocol):
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    with path.open("x", encoding="utf-8") as stream:
-        json.dump(content, stream, ensure_ascii=False, separators=(",", ":"))
-        stream.write("\n")
+    write_text(path, json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8", newline="") as stream:
-        stream.write(text)
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise CheckpointError(f"the checkpoint's {path.name} holds a lone surrogate, which is not valid text") from None
+    with path.open("xb") as stream:
+        stream.write(content)

@@ -1,0 +1,162 @@
+"""A safetensors checkpoint becomes a bundle: weights lowered to GGUF, tokenizer and template kept exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgellm.engines import checkpoint as names
+from edgellm.engines.bundle import (
+    CHAT_TEMPLATE_FILE,
+    CONFIG_FILE,
+    GENERATION_CONFIG_FILE,
+    MODEL_FILE,
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    Bundle,
+)
+from edgellm.engines.checkpoint import Checkpoint
+from edgellm.engines.gguf_file import read_gguf
+from edgellm.engines.gguf_model import model_shape
+from edgellm.engines.json_file import Fields, parse_object
+from edgellm.engines.lowering.model_config import decoder_config
+from edgellm.engines.lowering.model_file import ModelFileContent, model_file_bytes, write_model_file
+from edgellm.engines.lowering.plan import LOWERING_VERSION, write_json, write_text
+from edgellm.engines.lowering.tensor_map import plan_tensors
+from edgellm.engines.lowering.vocabulary import Vocabulary, read_vocabulary
+from edgellm.engines.progress import Progress, ProgressCallback
+from edgellm.engines.source import ModelSource
+from edgellm.errors import CheckpointError, ModelSourceError
+
+NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
+DEFAULT_TEMPLATE_NAME = "default"
+
+
+class CheckpointPlan:
+    """Configuration, tensor table and shapes are checked at once; tokenizer and weights are read by ``write``."""
+
+    def __init__(self, source: ModelSource, quantisation: str) -> None:
+        self._source = source
+        # q8_0 keeps what 16-bit weights can do, at half their size.
+        self.quantisation = "q8_0" if quantisation == "auto" else quantisation
+        try:
+            self._checkpoint = Checkpoint(source.path)
+            self._config = decoder_config(source.path / names.CONFIG_FILE, self._checkpoint.config)
+            self._tensors = plan_tensors(self._config, self._checkpoint)
+            self.checkpoint_digest = self._checkpoint.digest()
+        except OSError as error:
+            raise ModelSourceError(f"{source.path}: {error.strerror}") from None
+        self.output_bytes = model_file_bytes(self._tensors, self.quantisation)
+
+    def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:
+        checkpoint, config = self._checkpoint, self._config
+        tokenizer_path = checkpoint.directory / names.TOKENIZER_FILE
+        tokenizer_json = checkpoint.tokenizer_json()
+        vocabulary = read_vocabulary(
+            tokenizer_path, parse_object(tokenizer_path, tokenizer_json), tokenizer_json, config.vocab_size
+        )
+        generation = checkpoint.optional_object(names.GENERATION_CONFIG_FILE)
+        tokens = _named_tokens(checkpoint)
+        template = _chat_template(checkpoint)
+        content = ModelFileContent(
+            name=self._source.model_id,
+            config=config,
+            tensors=self._tensors,
+            vocabulary=vocabulary,
+            bos_token_id=_first_id(vocabulary, tokens, "bos_token", self._declared("bos_token_id", generation)),
+            pad_token_id=vocabulary.id_of(tokens["pad_token"]),
+            unknown_token_id=vocabulary.id_of(tokens["unk_token"]),
+            end_token_ids=_end_tokens(vocabulary, tokens, self._declared("eos_token_id", generation)),
+            chat_template=template or None,
+            quantisation=self.quantisation,
+        )
+        write_text(directory / TOKENIZER_FILE, tokenizer_json)
+        write_json(
+            directory / TOKENIZER_CONFIG_FILE,
+            {**tokens, "add_bos_token": vocabulary.adds_bos, "add_eos_token": vocabulary.adds_eos},
+        )
+        if template:
+            write_text(directory / CHAT_TEMPLATE_FILE, template)
+        if generation:
+            write_json(directory / GENERATION_CONFIG_FILE, generation)
+        total_bytes, model_path = self.output_bytes, directory / MODEL_FILE
+        write_model_file(
+            model_path,
+            content,
+            lambda done_bytes: on_progress(Progress("lower", "lowering the weights", done_bytes, total_bytes)),
+        )
+        return self._describe(directory, model_path)
+
+    def _describe(self, directory: Path, model_path: Path) -> Bundle:
+        """What the bundle says is read back from the file just written, so that the two cannot differ."""
+        shape = model_shape(read_gguf(model_path))
+        bundle = Bundle(
+            directory=directory,
+            model_id=self._source.model_id,
+            architecture=shape.architecture,
+            model_type=self._config.model_type,
+            context_length=shape.context_length,
+            vocab_size=shape.vocab_size,
+            layer_count=shape.layer_count,
+            kv_head_count=shape.kv_head_count,
+            head_size=shape.head_size,
+            quantisation=shape.weight_type,
+            source_kind=self._source.kind.value,
+            bos_token_id=shape.bos_token_id,
+            end_token_ids=shape.end_token_ids,
+            checkpoint_digest=self.checkpoint_digest,
+            lowering_version=LOWERING_VERSION,
+        )
+        write_json(directory / CONFIG_FILE, bundle.as_config())
+        return bundle
+
+    def _declared(self, name: str, generation: Mapping[str, Any]) -> tuple[int, ...]:
+        """Ids of generation_config.json first, then of config.json, each once."""
+        directory, vocab_size = self._checkpoint.directory, self._config.vocab_size
+        ids = [
+            *Fields(directory / names.GENERATION_CONFIG_FILE, generation).token_ids(name, vocab_size),
+            *Fields(directory / names.CONFIG_FILE, self._checkpoint.config).token_ids(name, vocab_size),
+        ]
+        return tuple(dict.fromkeys(ids))
+
+
+def _named_tokens(checkpoint: Checkpoint) -> dict[str, str | None]:
+    """The texts of named tokens: a token is a text, or an object with its text as content."""
+    sources = [
+        checkpoint.optional_object(names.TOKENIZER_CONFIG_FILE),
+        checkpoint.optional_object(names.SPECIAL_TOKENS_FILE),
+    ]
+    tokens: dict[str, str | None] = {}
+    for name in NAMED_TOKENS:
+        values = [source.get(name) for source in sources]
+        texts = [value.get("content") if isinstance(value, dict) else value for value in values]
+        tokens[name] = next((text for text in texts if isinstance(text, str)), None)
+    return tokens
+
+
+def _first_id(
+    vocabulary: Vocabulary, tokens: Mapping[str, str | None], name: str, declared: tuple[int, ...]
+) -> int | None:
+    named = vocabulary.id_of(tokens[name])
+    return named if named is not None else (declared[0] if declared else None)
+
+
+def _end_tokens(vocabulary: Vocabulary, tokens: Mapping[str, str | None], declared: tuple[int, ...]) -> tuple[int, ...]:
+    named = vocabulary.id_of(tokens["eos_token"])
+    return tuple(dict.fromkeys([*([] if named is None else [named]), *declared]))
+
+
+def _chat_template(checkpoint: Checkpoint) -> str | None:
+    """The template file wins over the one inside tokenizer_config.json; of several the default one counts."""
+    text = checkpoint.optional_text(names.CHAT_TEMPLATE_FILE)
+    if text is not None:
+        return text
+    path = checkpoint.directory / names.TOKENIZER_CONFIG_FILE
+    template = checkpoint.optional_object(names.TOKENIZER_CONFIG_FILE).get("chat_template")
+    if isinstance(template, list):
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get(DEFAULT_TEMPLATE_NAME)
+    if template is not None and not isinstance(template, str):
+        raise CheckpointError(f"{path}: chat_template is not a text")
+    return template

@@ -1,0 +1,102 @@
+"""Which tensors a decoder has, under the names and in the layouts of both worlds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgellm.engines.checkpoint import Checkpoint, LocatedTensor
+from edgellm.engines.lowering.model_config import DecoderConfig
+from edgellm.errors import CheckpointError, UnsupportedModelError
+
+EMBEDDING = "token_embd.weight"
+OUTPUT = "output.weight"
+ROPE_FACTORS = "rope_freqs.weight"
+# Buffers that old checkpoints carry and that follow from the configuration.
+_DERIVED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq|model\.rotary_emb\.inv_freq")
+
+
+@dataclass(frozen=True, slots=True)
+class MappedTensor:
+    """``permuted_heads`` is the number of heads whose rows are reordered, 0 for none. ``optional``: may be absent."""
+
+    source: str
+    target: str
+    shape: tuple[int, ...]
+    permuted_heads: int = 0
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlan:
+    """``located`` are the tensors to lower, in the order of the file."""
+
+    located: tuple[tuple[MappedTensor, LocatedTensor], ...]
+    kv_head_count: int
+
+
+def plan_tensors(config: DecoderConfig, checkpoint: Checkpoint) -> TensorPlan:
+    """Every tensor of the model, found and of the right shape, and none left over."""
+    kv_head_count = config.kv_head_count or _kv_heads_from_weights(config, checkpoint)
+    tied = config.tied if config.tied is not None else "lm_head.weight" not in checkpoint.tensors
+    located: list[tuple[MappedTensor, LocatedTensor]] = []
+    for mapped in _expected(config, kv_head_count, tied):
+        tensor = checkpoint.tensors.get(mapped.source)
+        if tensor is None:
+            if mapped.optional:
+                continue
+            raise CheckpointError(f"{checkpoint.directory}: tensor {mapped.source} is missing from the weights")
+        if tensor.stored.shape != mapped.shape:
+            raise CheckpointError(
+                f"{tensor.file.path}: tensor {mapped.source}: its shape is {list(tensor.stored.shape)}, "
+                f"config.json asks for {list(mapped.shape)}"
+            )
+        located.append((mapped, tensor))
+    _refuse_unknown(checkpoint, located, tied)
+    return TensorPlan(tuple(located), kv_head_count)
+
+
+def _expected(config: DecoderConfig, kv_head_count: int, tied: bool) -> Iterator[MappedTensor]:
+    hidden, inner, size = config.hidden_size, config.intermediate_size, config.head_size
+    query_rows, kv_rows = config.head_count * size, kv_head_count * size
+    query_heads, kv_heads = (config.head_count, kv_head_count) if config.family.permuted else (0, 0)
+    yield MappedTensor("model.embed_tokens.weight", EMBEDDING, (config.vocab_size, hidden))
+    for layer in range(config.layer_count):
+        source, target = f"model.layers.{layer}.", f"blk.{layer}."
+        yield MappedTensor(source + "input_layernorm.weight", target + "attn_norm.weight", (hidden,))
+        for name, rows, heads in (("q", query_rows, query_heads), ("k", kv_rows, kv_heads), ("v", kv_rows, 0)):
+            projection = f"{source}self_attn.{name}_proj."
+            yield MappedTensor(projection + "weight", f"{target}attn_{name}.weight", (rows, hidden), heads)
+            yield MappedTensor(projection + "bias", f"{target}attn_{name}.bias", (rows,), heads, optional=True)
+        if config.family.query_key_norms:
+            for name in ("q", "k"):
+                yield MappedTensor(f"{source}self_attn.{name}_norm.weight", f"{target}attn_{name}_norm.weight", (size,))
+        yield MappedTensor(source + "self_attn.o_proj.weight", target + "attn_output.weight", (hidden, query_rows))
+        yield MappedTensor(source + "post_attention_layernorm.weight", target + "ffn_norm.weight", (hidden,))
+        yield MappedTensor(source + "mlp.gate_proj.weight", target + "ffn_gate.weight", (inner, hidden))
+        yield MappedTensor(source + "mlp.up_proj.weight", target + "ffn_up.weight", (inner, hidden))
+        yield MappedTensor(source + "mlp.down_proj.weight", target + "ffn_down.weight", (hidden, inner))
+    yield MappedTensor("model.norm.weight", "output_norm.weight", (hidden,))
+    if not tied:
+        yield MappedTensor("lm_head.weight", OUTPUT, (config.vocab_size, hidden))
+
+
+def _kv_heads_from_weights(config: DecoderConfig, checkpoint: Checkpoint) -> int:
+    """Families differ in what an absent num_key_value_heads means; the weights do not."""
+    key = checkpoint.tensors.get("model.layers.0.self_attn.k_proj.weight")
+    if key is None or len(key.stored.shape) != 2 or key.stored.shape[0] % config.head_size:
+        return config.head_count
+    return key.stored.shape[0] // config.head_size or config.head_count
+
+
+def _refuse_unknown(checkpoint: Checkpoint, located: list[tuple[MappedTensor, LocatedTensor]], tied: bool) -> None:
+    """A tensor that nobody reads would silently change what the model computes."""
+    known = {mapped.source for mapped, _ in located}
+    if tied:
+        known.add("lm_head.weight")
+    for name, tensor in checkpoint.tensors.items():
+        if name not in known and not _DERIVED.fullmatch(name):
+            raise UnsupportedModelError(
+                f"{tensor.file.path}: tensor {name[:200]} is not part of this family as the runtime knows it"
+            )
