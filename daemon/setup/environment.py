@@ -92,7 +92,7 @@ def _environ() -> dict[str, str]:
 
 def _run(step: str, argv: Sequence[str]) -> None:
     STAMPS.mkdir(parents=True, exist_ok=True)
-    title = f"edgellm set-up: {STEPS[step].title}"
+    title = f"set-up: {STEPS[step].title}"
     progress.run(title, argv, log=STAMPS / f"{step}.log", environ=_environ(), cwd=ROOT)
 
 
@@ -107,7 +107,7 @@ def _pip_install(step: str, requirements: Sequence[str], again: bool) -> None:
 
 def _make_venv(_again: bool) -> None:
     interpreter = os.path.realpath(sys.executable)
-    title = f"edgellm set-up: {STEPS['venv'].title}"
+    title = f"set-up: {STEPS['venv'].title}"
     log = VENV.with_name(VENV.name + ".log")
     progress.run(title, [interpreter, "-m", "venv", "--clear", str(VENV)], log=log, environ=dict(os.environ), cwd=ROOT)
     STAMPS.mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ def _only_one() -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            sys.stderr.write("edgellm set-up: another set-up of this checkout is running; waiting for it …\n")
+            sys.stderr.write("set-up: another set-up of this checkout is running; waiting for it …\n")
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
