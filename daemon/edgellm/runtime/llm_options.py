@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from edgellm.errors import ConfigError
@@ -129,8 +129,8 @@ class LLMOptions:
     max_batch_size: int | None = None
     max_kv_cache_capacity: int | None = None
     enable_in_flight_batching: bool | None = None
-    context_cache: ContextCacheConfig = ContextCacheConfig()
-    speculative: SpeculativeConfig = SpeculativeConfig()
+    context_cache: ContextCacheConfig = field(default_factory=ContextCacheConfig)
+    speculative: SpeculativeConfig = field(default_factory=SpeculativeConfig)
     max_image_tokens: int | None = None
     max_image_tokens_per_image: int | None = None
     draft_top_k: int | None = None
@@ -170,7 +170,7 @@ class LLMOptions:
 
     def with_build_options(self, build: BuildOptions) -> LLMOptions:
         """Let the build options' set values win; an explicit speculative config keeps its method and draft."""
-        names = [field.name for field in fields(build) if field.name not in ("spec_type", "draft_model_dir")]
+        names = [entry.name for entry in fields(build) if entry.name not in ("spec_type", "draft_model_dir")]
         changes: dict[str, Any] = {name: getattr(build, name) for name in names if getattr(build, name) is not None}
         if self.speculative.method == "none" and build.spec_type != "none":
             changes["speculative"] = replace(self.speculative, method=build.spec_type, model=build.draft_model_dir)
@@ -230,7 +230,7 @@ def _check_engine_cache_size(size_gb: object) -> None:
 def _from_mapping(cls: Any, value: object, name: str) -> Any:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{name} must be an object")
-    known = {field.name for field in fields(cls)}
+    known = {entry.name for entry in fields(cls)}
     for key in value:
         if key not in known:
             raise ConfigError(f"{name} has no {str(key)[:64]!r}; it takes {', '.join(sorted(known))}")

@@ -191,11 +191,13 @@ def _content_part(part: object, path: str, modalities: Sequence[str]) -> Content
     if not isinstance(part, Mapping):
         raise RequestError(f"{path} must be a string or an object with a type", param=path)
     part_type = part.get("type", "text" if "text" in part else None)
+    if not isinstance(part_type, str):
+        raise RequestError(f"{path}.type is not a kind of content part", param=f"{path}.type")
     if part_type in _TEXT_TYPES:
         return ContentPart("text", unicode_text(part.get("text"), f"{path}.text"))
     if part_type == "refusal":
         return ContentPart("text", unicode_text(part.get("refusal"), f"{path}.refusal"))
-    kind = _KIND_BY_PART_TYPE.get(part_type) if isinstance(part_type, str) else None
+    kind = _KIND_BY_PART_TYPE.get(part_type)
     if kind is None:
         raise RequestError(f"{path}.type is not a kind of content part", param=f"{path}.type")
     if kind not in modalities:

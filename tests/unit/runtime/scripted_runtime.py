@@ -1,0 +1,478 @@
+"""A runtime module that follows a script: the contract's behaviours, with endings that a real one never gives.
+
+Value objects refuse unknown attributes, getters of lists and maps give copies, enums are no ints, a cancelled channel
+is neither finished nor has it a reason, and waits on it return at once.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+DEADLINE_SECONDS = 20.0
+
+
+class FinishReason(enum.Enum):
+    NOT_FINISHED = 0
+    END_ID = 1
+    LENGTH = 2
+    CANCELLED = 3
+    ERROR = 4
+    STOP_WORDS = 5
+
+
+class GuideType(enum.Enum):
+    JSON_OBJECT = 0
+    JSON_SCHEMA = 1
+    REGEX = 2
+    EBNF = 3
+    STRUCTURAL_TAG = 4
+    CHOICE = 5
+
+
+class ToolChoiceMode(enum.Enum):
+    NONE = 0
+    AUTO = 1
+    REQUIRED = 2
+    FUNCTION = 3
+
+
+class ShutdownMode(enum.Enum):
+    DRAIN = 0
+    CANCEL = 1
+
+
+class ContextCacheLookupPolicy(enum.Enum):
+    USE_CACHE = 0
+    BYPASS = 1
+
+
+class ContextCacheCommitPolicy(enum.Enum):
+    INCLUDING_GENERATED_TOKENS = 0
+    PREFILL_STATE_ONLY = 1
+
+
+class SubmitError(Exception):
+    pass
+
+
+class Record:
+    """A value object of the contract: fixed fields; lists and maps come out as copies."""
+
+    FIELDS: dict[str, Any] = {}
+
+    def __init__(self) -> None:
+        for name, default in self.FIELDS.items():
+            object.__setattr__(self, f"_{name}", default() if callable(default) else default)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.FIELDS:
+            raise AttributeError(name)
+        value = object.__getattribute__(self, f"_{name}")
+        return value.copy() if isinstance(value, (list, dict)) else value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.FIELDS:
+            raise AttributeError(name)
+        if isinstance(value, str):
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise TypeError(name) from error
+        object.__setattr__(self, f"_{name}", value)
+
+
+class MessageContent(Record):
+    FIELDS = {"type": "", "content": ""}
+
+    def __init__(self, type: str = "", content: str = "") -> None:
+        super().__init__()
+        self.type = type
+        self.content = content
+
+
+class MessageToolCall(Record):
+    FIELDS = {"id": "", "type": "function", "name": "", "arguments": "", "arguments_is_string": True}
+
+
+class Message(Record):
+    FIELDS = {
+        "role": "",
+        "contents": list,
+        "reasoning_content": "",
+        "has_reasoning_content": False,
+        "tool_calls": list,
+        "has_tool_calls": False,
+        "tool_call_id": "",
+        "name": "",
+        "has_content": True,
+        "content_is_array": False,
+        "content_is_null": False,
+    }
+
+
+class ToolDefinition(Record):
+    FIELDS = {
+        "name": "",
+        "description": "",
+        "parameters": "{}",
+        "strict": False,
+        "has_description": True,
+        "has_parameters": True,
+        "has_strict": False,
+    }
+
+
+class ToolChoice(Record):
+    FIELDS = {"mode": ToolChoiceMode.AUTO, "function_name": ""}
+
+
+class GuidedDecodingParams(Record):
+    FIELDS = {"type": GuideType.JSON_OBJECT, "guide": ""}
+
+    def __init__(self, type: GuideType = GuideType.JSON_OBJECT, guide: str = "") -> None:
+        super().__init__()
+        self.type = type
+        self.guide = guide
+
+
+class RequestExtensions(Record):
+    FIELDS = {
+        "token_ids": None,
+        "min_p": 0.0,
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0.0,
+        "repetition_penalty": 1.0,
+        "ignore_eos": False,
+        "cache_domain": "",
+    }
+
+
+class PlainRequest(Record):
+    FIELDS = {
+        "messages": list,
+        "stop_strings": list,
+        "logit_bias": dict,
+        "guided_decoding": None,
+        "sampling_seed": None,
+    }
+
+
+class ExtendedRequest(PlainRequest):
+    FIELDS = {**PlainRequest.FIELDS, "extensions": RequestExtensions}
+
+
+class LLMGenerationRequest(Record):
+    FIELDS = {
+        "requests": list,
+        "temperature": 0.0,
+        "top_p": 0.0,
+        "top_k": 0,
+        "max_generate_length": 0,
+        "apply_chat_template": True,
+        "add_generation_prompt": True,
+        "enable_thinking": False,
+        "reasoning_effort": "",
+        "tools": list,
+        "tool_choice": ToolChoice,
+        "parallel_tool_calls": True,
+        "disable_spec_decode": False,
+        "skip_special_tokens": True,
+        "stream_channels": list,
+        "num_logprobs": 0,
+        "context_cache_lookup_policy": ContextCacheLookupPolicy.USE_CACHE,
+        "context_cache_commit_policy": ContextCacheCommitPolicy.INCLUDING_GENERATED_TOKENS,
+        "context_cache_replay_tail_length": 0,
+    }
+
+
+class ContextCacheConfig(Record):
+    FIELDS = {
+        "enabled": False,
+        "max_records": 1024,
+        "recurrent_snapshot_pool_bytes": 0,
+        "partial_kv_snapshot_pool_bytes": 0,
+    }
+
+
+@dataclass(frozen=True)
+class LogprobEntry:
+    token_id: int
+    logprob: float
+    piece: bytes
+
+
+@dataclass(frozen=True)
+class StreamChunk:
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    prompt_token_count: int = -1
+    finished: bool = False
+    reason: FinishReason = FinishReason.NOT_FINISHED
+    logprobs: list[list[LogprobEntry]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LLMGenerationResponse:
+    output_ids: list[list[int]]
+    output_texts: list[str]
+    finish_reasons: list[FinishReason]
+    prompt_token_counts: list[int]
+    logprobs: list[list[list[LogprobEntry]]] = field(default_factory=list)
+
+
+class StreamChannel:
+    def __init__(self) -> None:
+        self._chunks: deque[StreamChunk] = deque()
+        self._changed = threading.Condition()
+        self._finished = False
+        self._cancelled = False
+        self.skip_special_tokens = True
+        self.cancel_calls = 0
+
+    @classmethod
+    def create(cls) -> StreamChannel:
+        return cls()
+
+    def set_skip_special_tokens(self, skip: bool) -> None:
+        self.skip_special_tokens = skip
+
+    def push(self, chunk: StreamChunk) -> None:
+        with self._changed:
+            if self._cancelled:
+                return
+            self._chunks.append(chunk)
+            self._finished = self._finished or chunk.finished
+            self._changed.notify_all()
+
+    def try_pop(self) -> StreamChunk | None:
+        with self._changed:
+            return self._chunks.popleft() if self._chunks and not self._cancelled else None
+
+    def wait_pop(self, timeout_ms: int) -> StreamChunk | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._chunks or self._finished or self._cancelled, timeout_ms / 1000)
+        return self.try_pop()
+
+    def is_finished(self) -> bool:
+        return self._finished and not self._cancelled
+
+    def is_cancelled(self) -> bool:
+        return self._cancelled
+
+    def cancel(self) -> None:
+        with self._changed:
+            self.cancel_calls += 1
+            self._cancelled = True
+            self._changed.notify_all()
+
+
+@dataclass
+class Script:
+    """What one request does. ``gate`` holds it before its last text; ``terminal`` False ends it without a word."""
+
+    texts: Sequence[str] = ("one ", "two ", "three")
+    reason: FinishReason = FinishReason.END_ID
+    terminal: bool = True
+    error: Exception | None = None
+    submit_error: Exception | None = None
+    prompt_tokens: int = 7
+    gate: threading.Event | None = None
+    end_gate: threading.Event | None = None
+    logprobs: list[list[LogprobEntry]] = field(default_factory=list)
+
+    def chunks(self) -> list[StreamChunk]:
+        made = [
+            StreamChunk(text, [index], -1 if index else self.prompt_tokens) for index, text in enumerate(self.texts)
+        ]
+        return made
+
+    def play(self, channel: StreamChannel) -> LLMGenerationResponse:
+        said: list[StreamChunk] = []
+        for index, chunk in enumerate(self.chunks()):
+            if self.gate is not None and index == len(self.texts) - 1:
+                while not self.gate.wait(0.005):
+                    if channel.is_cancelled():
+                        return self.response(said, FinishReason.CANCELLED)
+            if channel.is_cancelled():
+                return self.response(said, FinishReason.CANCELLED)
+            channel.push(chunk)
+            said.append(chunk)
+        if self.terminal:
+            channel.push(StreamChunk("", [], self.prompt_tokens, True, self.reason, self.logprobs))
+        if self.end_gate is not None:
+            assert self.end_gate.wait(DEADLINE_SECONDS)
+        if self.error is not None:
+            raise self.error
+        return self.response(said, self.reason)
+
+    def response(self, said: Sequence[StreamChunk], reason: FinishReason) -> LLMGenerationResponse:
+        return LLMGenerationResponse(
+            output_ids=[[token_id for chunk in said for token_id in chunk.token_ids]],
+            output_texts=["".join(chunk.text for chunk in said)],
+            finish_reasons=[reason],
+            prompt_token_counts=[self.prompt_tokens],
+            logprobs=[self.logprobs] if self.logprobs else [],
+        )
+
+
+class RequestHandle:
+    """Its result can be had once, as a future's."""
+
+    def __init__(self, script: Script, channel: StreamChannel, request_id: int) -> None:
+        self.id = request_id
+        self.channel = channel
+        self.cancel_calls = 0
+        self.get_calls = 0
+        self._script = script
+        self._response: LLMGenerationResponse | None = None
+        self._error: Exception | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            response = self._script.play(self.channel)
+            if response.finish_reasons == [FinishReason.CANCELLED]:
+                raise RuntimeError("request was cancelled")  # noqa: TRY301
+            self._response = response
+        except Exception as error:
+            self._error = error
+        self._done.set()
+
+    def ready(self) -> bool:
+        return self._done.is_set()
+
+    def cancel(self) -> None:
+        self.cancel_calls += 1
+        self.channel.cancel()
+
+    def get(self) -> LLMGenerationResponse:
+        self.get_calls += 1
+        assert self.get_calls == 1, "get() was called twice"
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._response is not None
+        return self._response
+
+
+class RequestEngine:
+    def __init__(self, module: ScriptedModule, **arguments: Any) -> None:
+        self._module = module
+        self.arguments = arguments
+        self.handles: list[RequestHandle] = []
+        self.shutdown_modes: list[ShutdownMode] = []
+        self.steps_completed = 5
+
+    queued = 2
+    resident = 1
+
+    def submit(self, request: LLMGenerationRequest) -> RequestHandle:
+        if self.shutdown_modes:
+            raise SubmitError("the engine is shutting down")
+        script = self._module.script(request)
+        self._module.requests.append(request)
+        if script.submit_error is not None:
+            raise script.submit_error
+        handle = RequestHandle(script, request.stream_channels[0], len(self.handles))
+        self.handles.append(handle)
+        handle.start()
+        return handle
+
+    def shutdown(self, mode: ShutdownMode) -> None:
+        self.shutdown_modes.append(mode)
+        for handle in self.handles:
+            handle._done.wait()
+
+    def count_prompt_tokens(self, request: LLMGenerationRequest) -> list[int]:
+        self._module.counted.append(request)
+        return [self._module.prompt_tokens]
+
+    def metrics(self) -> Any:
+        names = ["submitted", "refused", "stalls_incompatible", "stalls_guided", "stalls_founder_only", "stalls_no_capacity", "admitted_mid_flight", "completed", "cancelled", "failed", "queue_latency_total_us", "queue_latency_max_us", "queue_latency_count"]
+        return SimpleNamespace(**dict.fromkeys(names, 0) | self._module.engine_metrics)
+
+
+class LLMRuntime:
+    def __init__(self, module: ScriptedModule, **arguments: Any) -> None:
+        self._module = module
+        self.arguments = arguments
+        self.captured_graphs = 0
+        self.active = 0
+        self.most_active = 0
+
+    def capture_decoding_cuda_graph(self) -> bool:
+        self.captured_graphs += 1
+        return True
+
+    def handle_request(self, request: LLMGenerationRequest) -> LLMGenerationResponse:
+        self.active += 1
+        self.most_active = max(self.most_active, self.active)
+        try:
+            script = self._module.script(request)
+            self._module.requests.append(request)
+            if script.submit_error is not None:
+                raise script.submit_error
+            return script.play(request.stream_channels[0])
+        finally:
+            self.active -= 1
+
+    def count_prompt_tokens(self, request: LLMGenerationRequest) -> list[int]:
+        raise AssertionError("not safe beside handle_request")
+
+    def get_context_cache_metrics(self) -> Any:
+        return self._module.next_cache_metrics()
+
+
+class ScriptedModule:
+    """``extensions`` False is a module like NVIDIA's; the scripts of the tests go into ``script``."""
+
+    FinishReason = FinishReason
+    GuideType = GuideType
+    ToolChoiceMode = ToolChoiceMode
+    ShutdownMode = ShutdownMode
+    ContextCacheLookupPolicy = ContextCacheLookupPolicy
+    ContextCacheCommitPolicy = ContextCacheCommitPolicy
+    SubmitError = SubmitError
+    Message = Message
+    MessageContent = MessageContent
+    MessageToolCall = MessageToolCall
+    ToolDefinition = ToolDefinition
+    ToolChoice = ToolChoice
+    GuidedDecodingParams = GuidedDecodingParams
+    LLMGenerationRequest = LLMGenerationRequest
+    ContextCacheConfig = ContextCacheConfig
+    StreamChannel = StreamChannel
+
+    def __init__(self, *, extensions: bool = True) -> None:
+        self.Request = ExtendedRequest if extensions else PlainRequest
+        self.script: Callable[[LLMGenerationRequest], Script] = lambda _: Script()
+        self.requests: list[LLMGenerationRequest] = []
+        self.counted: list[LLMGenerationRequest] = []
+        self.prompt_tokens = 7
+        self.engine_metrics: dict[str, int] = {}
+        self.cache_metrics: deque[Any] = deque()
+        self.engines: list[RequestEngine] = []
+        self.runtimes: list[LLMRuntime] = []
+
+    def RequestEngine(self, *positional: Any, **named: Any) -> RequestEngine:
+        engine = RequestEngine(self, positional=positional, **named)
+        self.engines.append(engine)
+        return engine
+
+    def LLMRuntime(self, *positional: Any, **named: Any) -> LLMRuntime:
+        runtime = LLMRuntime(self, positional=positional, **named)
+        self.runtimes.append(runtime)
+        return runtime
+
+    def next_cache_metrics(self) -> Any:
+        return self.cache_metrics.popleft() if len(self.cache_metrics) > 1 else self.cache_metrics[0]

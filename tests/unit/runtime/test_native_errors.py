@@ -1,0 +1,121 @@
+"""Native failures: markers, states of the runtime, and no native text for clients."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from edgellm.errors import (
+    CheckpointError,
+    ConfigError,
+    ContextLengthError,
+    EdgeLLMError,
+    GenerationError,
+    InvalidSchemaError,
+    RequestCancelledError,
+    RequestError,
+    RuntimeUnavailableError,
+    ServerBusyError,
+    ShuttingDownError,
+    UnsupportedModelError,
+    WorkerFailedError,
+)
+from edgellm.runtime.native_errors import map_load_error, map_request_error
+
+
+class NativeError(RuntimeError):
+    pass
+
+
+class InvalidRequest(NativeError):
+    pass
+
+
+class ExecutorError(NativeError):
+    pass
+
+
+class ModelFileError(NativeError):
+    pass
+
+
+class SubmitError(Exception):
+    pass
+
+
+OURS: Any = SimpleNamespace(
+    Error=NativeError,
+    InvalidRequest=InvalidRequest,
+    ExecutorError=ExecutorError,
+    ModelFileError=ModelFileError,
+    SubmitError=SubmitError,
+)
+NVIDIAS: Any = SimpleNamespace(SubmitError=SubmitError)
+SECRET = "/opt/engine/llm.engine at 0x7fff"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError(f"EDGELLM_INPUT_TOO_LONG: {SECRET}"), ContextLengthError),
+        (RuntimeError(f"foo EDGELLM_INPUT_TOO_LONG {SECRET}"), ContextLengthError),
+        (RuntimeError(f"EDGELLM_BAD_GUIDE: {SECRET}"), InvalidSchemaError),
+        (RuntimeError(f"EDGELLM_BAD_VALUE: {SECRET}"), RequestError),
+        (RuntimeError(f"EDGELLM_BAD_MEDIA_COUNT {SECRET}"), RequestError),
+        (RuntimeError(f"Runtime coordinator has a failed worker; refusing {SECRET}"), WorkerFailedError),
+        (SubmitError(f"command queue is full; retry later {SECRET}"), ServerBusyError),
+        (SubmitError(f"too many requests in flight; retry later {SECRET}"), ServerBusyError),
+        (SubmitError(f"shutting down {SECRET}"), ShuttingDownError),
+        (TypeError(f"incompatible function arguments {SECRET}"), RequestError),
+        (OverflowError(SECRET), RequestError),
+        (RuntimeError(f"request was cancelled {SECRET}"), RequestCancelledError),
+        (RuntimeError(f"CUDA error in {SECRET}"), GenerationError),
+        (MemoryError(SECRET), GenerationError),
+    ],
+)
+def test_causes_are_told_apart_and_native_text_stays_behind(error: Exception, kind: type[EdgeLLMError]) -> None:
+    mapped = map_request_error(NVIDIAS, error)
+    assert type(mapped) is kind
+    assert SECRET not in str(mapped)
+
+
+def test_texts_of_our_own_module_are_made_for_clients() -> None:
+    error = InvalidRequest("EDGELLM_BAD_VALUE: logit_bias token must be between 0 and 9, not 12")
+    mapped = map_request_error(OURS, error)
+    assert isinstance(mapped, RequestError)
+    assert str(mapped) == "logit_bias token must be between 0 and 9, not 12"
+    assert mapped.param == "logit_bias"
+    stop = map_request_error(OURS, InvalidRequest("EDGELLM_BAD_VALUE: stop_strings[2] must have between 1 and 9 bytes"))
+    assert isinstance(stop, RequestError)
+    assert stop.param == "stop"
+    long = map_request_error(OURS, InvalidRequest("EDGELLM_INPUT_TOO_LONG: the prompt has 9 tokens"))
+    assert str(long) == "the prompt has 9 tokens"
+    assert isinstance(map_request_error(OURS, InvalidRequest("no marker")), RequestError)
+    assert isinstance(map_request_error(OURS, ExecutorError("step failed")), WorkerFailedError)
+
+
+def test_what_the_caller_cancelled_is_cancelled_whatever_the_runtime_calls_it() -> None:
+    assert isinstance(map_request_error(OURS, RuntimeError("gone"), cancelled=True), RequestCancelledError)
+    poisoned = map_request_error(OURS, RuntimeError("has a failed worker"), cancelled=True)
+    assert isinstance(poisoned, WorkerFailedError)
+
+
+def test_our_own_errors_pass() -> None:
+    error = ConfigError("x")
+    assert map_request_error(OURS, error) is error
+    assert map_load_error(OURS, error, in_flight_batching=True) is error
+
+
+def test_a_failed_start_tells_the_operator_the_engines_own_reason() -> None:
+    in_flight = map_load_error(NVIDIAS, RuntimeError("no draft here"), in_flight_batching=True)
+    assert isinstance(in_flight, RuntimeUnavailableError)
+    assert "in-flight batching" in str(in_flight)
+    assert "no draft here" in str(in_flight)
+    blocking = map_load_error(NVIDIAS, RuntimeError("no draft here"), in_flight_batching=False)
+    assert "no draft here" in str(blocking)
+    damaged = map_load_error(OURS, ModelFileError("llm.gguf: tensor x is truncated"), in_flight_batching=True)
+    assert type(damaged) is CheckpointError
+    assert str(damaged) == "llm.gguf: tensor x is truncated"
+    unknown = map_load_error(OURS, ModelFileError("llm.gguf: unsupported architecture"), in_flight_batching=True)
+    assert type(unknown) is UnsupportedModelError
