@@ -1,6 +1,7 @@
 #include "model/decoder_tensors.hpp"
 
 #include <string>
+#include <string_view>
 #include <unordered_set>
 
 #include "contract/errors.hpp"
@@ -40,7 +41,7 @@ public:
         return file_.tensor(name) == nullptr ? nullptr : vector(name, size);
     }
 
-    void allow(const std::string& name) { used_.insert(name); }
+    void allow(std::string_view literal) { used_.insert(literal); }
 
     // A tensor that nobody reads would silently change what the model computes.
     void refuse_unused() const {
