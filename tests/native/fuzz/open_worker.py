@@ -20,11 +20,11 @@ ADDRESS_SPACE_BYTES = 6 << 30
 
 
 def open_bundle(directory: str) -> None:
-    from tests.native.runtime_driver import NativeRuntime
+    from tests.native.runtime_driver import Ask, NativeRuntime
 
     runtime = NativeRuntime(Path(directory), threads=1, max_kv_tokens=64)
     runtime.score([1, 2, 3, 4])
-    runtime.generate([[1, 2, 3, 4]], max_tokens=3)
+    runtime.answer(Ask(prompt=[1, 2, 3, 4], max_tokens=3))
 
 
 def open_source(model: str, cache_dir: str) -> None:
