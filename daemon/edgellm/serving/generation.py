@@ -46,6 +46,8 @@ _OUTCOME_OF_CAUSE = {
     CancelCause.SHUTTING_DOWN: Outcome.UNAVAILABLE,
 }
 
+_GOOD_ENDS = frozenset({"stop", "length", "tool_calls"})
+
 
 @dataclass(frozen=True, slots=True)
 class ChoiceDelta:
@@ -153,17 +155,17 @@ class Generation:
     async def _pump(self, index: int, running: LaneGeneration) -> None:
         if self._error is not None:
             running.cancel()
-        finished = False
+        end: str | None = None
         last_token_seconds: float | None = None
         async for delta in running.deltas():
             if delta.token_ids:
                 last_token_seconds = self._count_tokens(len(delta.token_ids), last_token_seconds)
             if delta.finished:
-                finished = True
+                end = delta.finish_reason
                 self._count_prompt(delta)
-            if self._error is None:
+            if self._error is None and (end is None or end in _GOOD_ENDS):
                 self._buffer.put(index, delta)
-        if not finished and self._error is None:
+        if end not in _GOOD_ENDS and self._error is None:
             raise WorkerFailedError("The model's worker ended the request without a result.")
 
     def _count_tokens(self, tokens: int, last_token_seconds: float | None) -> float:

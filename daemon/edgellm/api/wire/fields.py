@@ -58,7 +58,7 @@ class ParseContext:
     unknown: int = field(default=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # typing merges equal annotations, and (1,) equals (True,)
 class Neutral:
     """A known field without support: only values that ask for nothing pass, and they are dropped."""
 
