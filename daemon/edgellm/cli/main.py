@@ -71,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words or os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
     try:
-        return _dispatch([word for word in words if word != "--debug"])
+        code = _dispatch([word for word in words if word != "--debug"])
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -88,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _complain(f"internal error ({type(error).__name__}: {error}) — run again with --debug and report what it shows")
         return EXIT_SOFTWARE
+    return code
 
 
 def _dispatch(words: list[str]) -> int:

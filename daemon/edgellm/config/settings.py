@@ -42,7 +42,8 @@ class ServerSettings(Section):
         default=8000, description="TCP port to bind; 0 takes a free one and prints it."
     )
     api_keys_file: Path | None = Field(
-        default=None, description="File with one API key (or `name:key`) a line, readable by its owner alone."
+        default=None,
+        description="API keys, one client a line as `name:key` or `name:sha256:HEX`; closed to other users.",
     )
     insecure_no_keys: Flag = Field(
         default=False,

@@ -1,0 +1,193 @@
+"""The command: verbs are found, errors are one line with an exit code, and start-up imports nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgellm.cli import main as cli
+from edgellm.cli.main import VERBS, main
+from edgellm.errors import CheckpointError
+
+NO_CONFIG = {"XDG_CONFIG_HOME": "/nonexistent"}
+
+
+@pytest.fixture(autouse=True)
+def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")
+    monkeypatch.setenv("EDGELLM_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("EDGELLM_CONFIG", "EDGELLM_DEBUG", "EDGELLM_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def err_of(capsys: pytest.CaptureFixture[str]) -> str:
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    return err
+
+
+def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for name, verb in VERBS.items():
+        assert name in out
+        assert verb.summary in out
+
+
+@pytest.mark.parametrize("name", list(VERBS))
+def test_every_verb_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: edgellm {name}" in capsys.readouterr().out
+
+
+def test_an_unknown_verb_names_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["frob"]) == 64
+    assert err_of(capsys).startswith("edgellm: there is no verb 'frob' — the verbs are serve, chat")
+
+
+def test_an_unknown_option_points_to_the_verbs_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--frob"]) == 64
+    assert err_of(capsys) == "edgellm: unrecognized arguments: --frob — see edgellm serve --help\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--threads", "0"], "--threads: threads must be at least 1; leave it out to let edgellm choose"),
+        (["--threads", "many"], "--threads: models[0].threads must be a whole number"),
+        (["--port", "http"], "--port: server.port must be a whole number"),
+        (["--port", "70000"], "--port: server.port must be at most 65535"),
+        (["--queue-timeout", "-1"], "--queue-timeout: admission.queue_timeout_seconds must be greater than 0.0"),
+        (["--max-queued-requests", "-1"], "--max-queued-requests: admission.max_queued_requests must be at least 0"),
+        (["--log-level", "loud"], "--log-level: log.level must be 'debug', 'info', 'warning' or 'error'"),
+        (["--config", "/nonexistent.toml"], "configuration file /nonexistent.toml: No such file or directory"),
+        (["--model", "name="], "--model 'name=' — give NAME=SOURCE or SOURCE"),
+    ],
+)
+def test_a_bad_value_is_one_line_with_the_option(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", *arguments]) == 78
+    assert err_of(capsys).startswith(f"edgellm: {message}")
+
+
+def test_an_error_of_ours_ends_with_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_words: list[str]) -> int:
+        raise CheckpointError("model.gguf:\nis damaged")
+
+    monkeypatch.setattr(cli, "_dispatch", fail)
+    assert main(["version"]) == 65
+    assert err_of(capsys) == "edgellm: model.gguf: is damaged\n"
+
+
+def test_a_defect_is_one_line_too_unless_debugging(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_words: list[str]) -> int:
+        raise KeyError("x")
+
+    monkeypatch.setattr(cli, "_dispatch", fail)
+    assert main(["version"]) == 70
+    assert err_of(capsys).startswith("edgellm: internal error (KeyError: 'x') — run again with --debug")
+    with pytest.raises(KeyError):
+        main(["version", "--debug"])
+    monkeypatch.setenv("EDGELLM_DEBUG", "1")
+    with pytest.raises(KeyError):
+        main(["version"])
+
+
+def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(_words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_dispatch", interrupt)
+    assert main(["version"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    completed = subprocess.run(
+        [sys.executable, "-m", "edgellm", "--help"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (completed.returncode, completed.stderr) == (141, "")
+
+
+def test_a_verb_imports_only_what_it_needs() -> None:
+    program = (
+        "import sys; from edgellm.cli.main import main; main(['version']);"
+        "heavy = {'pydantic', 'fastapi', 'numpy', 'tokenizers', 'edgellm._native'} & set(sys.modules);"
+        "sys.exit(f'imported {sorted(heavy)}' if heavy else 0)"
+    )
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+
+
+def test_the_module_is_the_command() -> None:
+    completed = subprocess.run(
+        [sys.executable, "-m", "edgellm", "version"], capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 0
+    assert completed.stdout.startswith("edgellm ")
+
+
+def test_serve_takes_models_one_way_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "a.gguf", "--model", "b.gguf"]) == 64
+    assert "give models as arguments or with --model, not both" in err_of(capsys)
+
+
+def test_config_check_says_what_is_right_and_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "edgellm.toml"
+    file.write_text("[server]\nport = 1\n")
+    assert main(["config", "check", "--config", str(file)]) == 0
+    assert capsys.readouterr().out == f"configuration is right ({file})\n"
+    file.write_text("[server]\nprot = 1\n")
+    assert main(["config", "check", "--config", str(file)]) == 78
+    assert err_of(capsys) == f'edgellm: {file}: unknown key server.prot — did you mean "port"?\n'
+
+
+def test_config_show_is_toml_with_origins_that_reads_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tomllib
+
+    file = tmp_path / "edgellm.toml"
+    text = '[server]\nport = 81\n[[models]]\nsource = "m\\u0007.gguf"\n[models.sampling]\ntop_p = 0.5\n'
+    file.write_text(text)
+    monkeypatch.setenv("EDGELLM_LOG_LEVEL", "debug")
+    assert main(["config", "show", "--config", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert f"port = 81  # {file}" in out
+    assert 'level = "debug"  # EDGELLM_LOG_LEVEL' in out
+    shown = tomllib.loads(out)
+    assert shown["models"][0]["source"] == "m\x07.gguf"
+    assert shown["models"][0]["sampling"]["top_p"] == 0.5
+    again = tmp_path / "again.toml"
+    again.write_text(out)
+    assert main(["config", "check", "--config", str(again)]) == 0
+
+
+def test_models_list_says_what_is_here_and_how_to_get_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "list"]) == 0
+    assert "edgellm models add smollm2-135m-instruct" in capsys.readouterr().out
+
+
+def test_models_add_refuses_what_the_catalogue_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "add", "nothing"]) == 64
+    assert "it has: smollm2-135m-instruct" in err_of(capsys)
+
+
+def test_models_show_names_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "show", "absent.gguf"]) == 66
+    assert "absent.gguf" in err_of(capsys)
