@@ -33,7 +33,13 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
     keys = KeyRing(settings.api_keys)
     counters = HttpCounters()
     service = ApiService(engine, settings, counters)
-    app = FastAPI(title="edgellm", version=__version__, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="edgellm",
+        version=__version__,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+        redirect_slashes=False,
+    )
     app.state.keys = keys
     app.add_middleware(Gate, settings=settings, keys=keys, counters=counters)
 

@@ -1,0 +1,351 @@
+"""The gate: who and what gets through, and the shape of every refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.api.asgi_client import AsgiClient, application, run
+from tests.unit.serving.scripted_lane import ScriptedLane, say_words, spec_of, until
+
+from edgellm.api.app import create_app
+from edgellm.api.keys import ApiKey
+from edgellm.api.routes import ROUTES, Access, Body, routes_at
+from edgellm.api.settings import ApiSettings
+from edgellm.serving.engine_client import EngineClient
+
+KEY = "a-long-enough-key"
+WITH_KEYS = ApiSettings(api_keys=(ApiKey.of("alice", KEY), ApiKey.of("bob", "another-long-key")))
+EVERY_ROUTE = [(route.method, route.path.replace("{model_id:path}", "tiny"), route.access) for route in ROUTES]
+
+
+def talking_lane() -> ScriptedLane:
+    return ScriptedLane(say_words("a"))
+
+
+def test_every_route_of_the_application_is_in_the_table() -> None:
+    app = create_app(EngineClient([spec_of(ScriptedLane())]))
+    served = {(method, route.path) for route in app.routes for method in route.methods - {"HEAD"}}  # type: ignore[attr-defined]
+    assert served == {(route.method, route.path) for route in ROUTES}
+
+
+@pytest.mark.parametrize(("method", "path", "access"), EVERY_ROUTE)
+def test_every_route_keeps_its_auth_class(method: str, path: str, access: Access) -> None:
+    async def scenario() -> None:
+        async with application(talking_lane(), settings=WITH_KEYS) as (client, _):
+            answer = await client.request(method, path)
+            if access is Access.PUBLIC:
+                assert answer.status == 200
+            else:
+                assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
+                assert answer.header("www-authenticate") == "Bearer"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/v1/embeddings", "/docs/oauth2-redirect", "/v1", "/redoc"])
+def test_what_is_not_in_the_table_is_denied_first_and_unknown_second(path: str) -> None:
+    async def scenario() -> None:
+        async with application(talking_lane(), settings=WITH_KEYS) as (client, _):
+            assert (await client.get(path)).status == 401
+            answer = await client.get(path, headers=[("authorization", f"Bearer {KEY}")])
+            assert (answer.status, answer.error["code"]) == (404, "not_found")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([("authorization", f"Bearer {KEY}")], 200),
+        ([("authorization", f"bearer  {KEY}")], 200),
+        ([("x-api-key", KEY)], 200),
+        ([("x-api-key", "wrong"), ("authorization", f"Bearer {KEY}")], 200),
+        ([("authorization", KEY)], 401),
+        ([("authorization", f"Basic {KEY}")], 401),
+        ([("authorization", "Bearer ")], 401),
+        ([("authorization", "Bearer wröng")], 401),
+        ([("x-api-key", "\xff\xfe")], 401),
+        ([("x-api-key", "")], 401),
+        ([], 401),
+    ],
+    ids=str,
+)
+def test_keys_are_compared_byte_by_byte(headers: list[tuple[str, str]], status: int) -> None:
+    async def scenario() -> None:
+        async with application(talking_lane(), settings=WITH_KEYS) as (client, _):
+            assert (await client.get("/v1/models", headers=headers)).status == status
+
+    run(scenario())
+
+
+def test_keys_can_be_replaced_while_it_runs() -> None:
+    async def scenario() -> None:
+        engine = EngineClient([spec_of(ScriptedLane())])
+        app = create_app(engine, WITH_KEYS)
+        client = AsgiClient(app)
+        headers = [("x-api-key", KEY)]
+        assert (await client.get("/v1/models", headers=headers)).status == 200
+        app.state.keys.replace((ApiKey.of("carol", "a-new-key"),))
+        assert (await client.get("/v1/models", headers=headers)).status == 401
+
+    run(scenario())
+
+
+def test_prefixes_are_shared_within_one_client_only_once_there_are_several_keys() -> None:
+    async def scenario() -> None:
+        for settings, domain in ((WITH_KEYS, "alice"), (ApiSettings(api_keys=WITH_KEYS.api_keys[:1]), "")):
+            lane = talking_lane()
+            async with application(lane, settings=settings) as (client, _):
+                await client.chat(headers=[("x-api-key", KEY)])
+                assert lane.generations[0].request.cache_domain == domain
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:8000", 200),
+        ("localhost.:8000", 200),
+        ("127.0.0.1:9", 200),
+        ("[::1]:8000", 200),
+        ("board.local", 200),
+        ("evil.example", 403),
+        ("localhost.evil.example", 403),
+        ("evillocal", 403),
+        ("", 403),
+        (None, 400),
+    ],
+)
+def test_only_known_host_names_get_through(host: str | None, status: int) -> None:
+    async def scenario() -> None:
+        settings = ApiSettings(allowed_hosts=("localhost", "127.0.0.1", "::1", ".local"))
+        async with application(talking_lane(), settings=settings) as (client, _):
+            assert (await client.get("/v1/models", host=host)).status == status
+            assert (await client.get("/health/live", host=host)).status == 200
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed", "status"),
+    [
+        ("https://evil.example", (), 403),
+        ("null", (), 403),
+        ("http://localhost:8000", (), 200),
+        ("https://app.example", ("https://app.example",), 200),
+        ("https://APP.example", ("https://app.example",), 200),
+        ("https://evil.example", ("https://app.example",), 403),
+        ("https://anything.example", ("*",), 200),
+    ],
+)
+def test_pages_of_other_sites_need_the_operators_word(origin: str, allowed: tuple[str, ...], status: int) -> None:
+    async def scenario() -> None:
+        async with application(talking_lane(), settings=ApiSettings(cors_origins=allowed)) as (client, _):
+            answer = await client.chat(headers=[("origin", origin)])
+            assert answer.status == status
+            expected = origin if status == 200 and allowed else None
+            assert answer.header("access-control-allow-origin") == expected
+
+    run(scenario())
+
+
+def test_a_preflight_needs_no_key_and_a_401_can_be_read_by_the_page() -> None:
+    async def scenario() -> None:
+        settings = ApiSettings(api_keys=WITH_KEYS.api_keys, cors_origins=("https://app.example",))
+        origin = ("origin", "https://app.example")
+        async with application(talking_lane(), settings=settings) as (client, _):
+            asks = [("access-control-request-method", "POST"), ("access-control-request-headers", "authorization")]
+            answer = await client.request("OPTIONS", "/v1/chat/completions", headers=[origin, *asks])
+            assert (answer.status, answer.body) == (204, b"")
+            assert answer.header("access-control-allow-origin") == "https://app.example"
+            assert answer.header("access-control-allow-headers") == "authorization"
+            assert answer.header("access-control-allow-methods") == "OPTIONS, POST"
+            assert answer.header("vary") == "Origin"
+            refused = await client.chat(headers=[origin])
+            assert refused.status == 401
+            assert refused.header("access-control-allow-origin") == "https://app.example"
+            foreign = await client.request("OPTIONS", "/v1/models", headers=[("origin", "https://evil"), *asks])
+            assert foreign.status == 403
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("method", "path", "allow"), [
+    ("GET", "/v1/chat/completions", "OPTIONS, POST"),
+    ("DELETE", "/v1/models/tiny", "GET, HEAD, OPTIONS"),
+    ("POST", "/health", "GET, HEAD, OPTIONS"),
+    ("OPTIONS", "/health", "GET, HEAD, OPTIONS"),
+])  # fmt: skip
+def test_a_wrong_method_says_which_are_right(method: str, path: str, allow: str) -> None:
+    async def scenario() -> None:
+        async with application(talking_lane()) as (client, _):
+            answer = await client.request(method, path)
+            assert (answer.status, answer.error["code"]) == (405, "method_not_allowed")
+            assert answer.header("allow") == allow
+
+    run(scenario())
+
+
+def test_head_answers_as_get_without_a_body() -> None:
+    async def scenario() -> None:
+        async with application(talking_lane()) as (client, _):
+            for path in ("/v1/models", "/v1/models/tiny", "/health/ready", "/"):
+                got, headed = await client.get(path), await client.request("HEAD", path)
+                assert (headed.status, headed.body) == (200, b"")
+                assert headed.header("content-length") == got.header("content-length")
+            assert (await client.request("HEAD", "/nothing")).status == 404
+
+    run(scenario())
+
+
+def test_doubled_slashes_are_one() -> None:
+    async def scenario() -> None:
+        async with application(talking_lane()) as (client, _):
+            for path in ("/v1//models", "//v1/models", "/v1///models//tiny"):
+                assert (await client.get(path)).status == 200
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("ids", "status"),
+    [
+        (["a.b_c:d-9"], 200),
+        (["x" * 128], 200),
+        (["x" * 129], 400),
+        ([""], 400),
+        (["has space"], 400),
+        (["umläut"], 400),
+        (["a", "a"], 400),
+        ([], 200),
+    ],
+    ids=str,
+)
+def test_request_ids_are_kept_made_or_refused(ids: list[str], status: int) -> None:
+    async def scenario() -> None:
+        async with application(talking_lane()) as (client, _):
+            answer = await client.chat(headers=[("x-request-id", value) for value in ids])
+            assert answer.status == status
+            answered = answer.header("x-request-id")
+            if status == 200 and ids:
+                assert answered == ids[0]
+            else:
+                assert answered
+                assert answered not in ids
+            if status == 200:
+                assert answer.json["id"] == f"chatcmpl-{answered}"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("content-type", "text/plain")],
+        [("content-type", "application/x-www-form-urlencoded")],
+        [("content-type", "application/json; charset=latin-1")],
+        [("content-type", "application/json"), ("content-type", "application/json")],
+        [("content-type", "application/json"), ("content-encoding", "gzip")],
+    ],
+    ids=str,
+)
+def test_bodies_that_are_not_plain_json_are_refused_unread(headers: list[tuple[str, str]]) -> None:
+    async def scenario() -> None:
+        async with application(talking_lane()) as (client, _):
+            answer = await client.request("POST", "/v1/chat/completions", b"{}", headers=headers)
+            assert (answer.status, answer.error["code"]) == (415, "unsupported_media_type")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
+)
+def test_json_in_utf_8_is_taken_however_it_is_spelt(kind: str) -> None:
+    async def scenario() -> None:
+        async with application(talking_lane()) as (client, _):
+            body = b'{"messages":[{"role":"user","content":"hi"}]}'
+            answer = await client.request("POST", "/v1/chat/completions", body, headers=[("content-type", kind)])
+            assert answer.status == 200
+
+    run(scenario())
+
+
+def test_a_body_over_the_cap_is_refused_by_its_length_or_while_it_comes() -> None:
+    async def scenario() -> None:
+        settings = ApiSettings(body_bytes_max=1000)
+        async with application(talking_lane(), settings=settings) as (client, _):
+            json_kind = ("content-type", "application/json")
+            told = client.start("POST", "/v1/completions", [b"x"], headers=[json_kind, ("content-length", "1001")])
+            untold = client.start("POST", "/v1/completions", [b"x" * 400] * 5, headers=[json_kind])
+            for exchange in (told, untold):
+                answer = await exchange.done()
+                assert (answer.status, answer.error["code"]) == (413, "request_too_large")
+                assert answer.header("connection") == "close"
+                assert answer.complete
+
+    run(scenario())
+
+
+def test_a_body_that_never_ends_runs_into_its_deadline() -> None:
+    async def scenario() -> None:
+        settings = ApiSettings(body_deadline_seconds=0.01)
+        async with application(talking_lane(), settings=settings) as (client, _):
+            exchange = client.start("POST", "/v1/completions", [], headers=[("content-type", "application/json")])
+            exchange._incoming.put_nowait({"type": "http.request", "body": b"{", "more_body": True})
+            await until(lambda: bool(exchange.answer.pieces))
+            assert exchange.answer.status == 408
+            exchange.leave()
+            await exchange.done()
+
+    run(scenario())
+
+
+def test_an_unforeseen_failure_is_an_error_object_and_logs_no_text(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        lane = talking_lane()
+
+        async def encode(request: Any) -> Any:
+            raise ValueError(f"canary {request.prompt}")
+
+        async with application(lane) as (client, _):
+            lane.encode = encode  # type: ignore[method-assign]
+            answer = await client.chat()
+            assert (answer.status, answer.error["code"]) == (500, "internal_error")
+            assert "canary" not in answer.body.decode()
+            assert (await client.get("/health/live")).status == 200
+
+    run(scenario())
+    assert "ValueError" in caplog.text
+    assert "canary" not in caplog.text
+    assert "Say hi" not in caplog.text
+
+
+def test_websockets_are_turned_away() -> None:
+    async def scenario() -> None:
+        app = create_app(EngineClient([spec_of(ScriptedLane())]))
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def receive() -> Any:
+            return {"type": "websocket.connect"}
+
+        await app({"type": "websocket", "path": "/v1/models", "headers": []}, receive, send)
+        assert sent == [{"type": "websocket.close", "code": 1008}]
+
+    run(scenario())
+
+
+def test_patterns_take_whole_paths_only() -> None:
+    assert [route.path for route in routes_at("/v1/models/org/name")] == ["/v1/models/{model_id:path}"]
+    assert routes_at("/v1/models/") == []
+    assert routes_at("/v1/modelsX") == []
+    assert routes_at("/healthX") == []
+    assert all(route.access is Access.KEY for route in ROUTES if route.path.startswith("/v1/"))
+    assert all(route.body is Body.JSON for route in ROUTES if route.method == "POST")
