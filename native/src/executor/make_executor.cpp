@@ -5,6 +5,7 @@
 #include <string>
 
 #include "contract/errors.hpp"
+#include "executor/cpu/cpu_executor.hpp"
 #include "executor/cpu_features.hpp"
 #include "executor/executor.hpp"
 #include "executor/ggml/device_weights.hpp"
@@ -42,7 +43,8 @@ std::unique_ptr<Executor> make_executor(std::shared_ptr<const GgufFile> file, co
     check_options(options);
     static std::once_flag log_set;
     std::call_once(log_set, [] { ggml_log_set(keep_warnings, nullptr); });
-    return make_graph_executor(std::move(file), spec, options);
+    if (options.portable_attention || has_accelerator()) return make_graph_executor(std::move(file), spec, options);
+    return make_cpu_executor(std::move(file), spec, options, false);
 }
 
 }  // namespace edgellm

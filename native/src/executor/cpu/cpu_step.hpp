@@ -1,0 +1,104 @@
+// CpuStep: one step of a decoder as phases of independent chunks, for PhaseRunner.
+// Each chunk computes whole rows of its phase, so neither the number of threads nor the other rows of the step change
+// any result.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "executor/cpu/cpu_activations.hpp"
+#include "executor/cpu/cpu_weights.hpp"
+#include "executor/cpu/kv_store.hpp"
+#include "executor/cpu/rotary.hpp"
+#include "executor/kernels/cpu_kernels.hpp"
+#include "executor/phase_runner.hpp"
+#include "executor/step_layout.hpp"
+#include "model/model_spec.hpp"
+
+namespace edgellm {
+
+// How the items of a phase are cut into chunks.
+struct Chunking {
+    int64_t items = 0;
+    int64_t items_per_chunk = 1;
+
+    struct Range {
+        int64_t first;
+        int64_t count;
+    };
+
+    int32_t chunk_count() const noexcept { return static_cast<int32_t>((items + items_per_chunk - 1) / items_per_chunk); }
+    Range range(int32_t chunk) const noexcept {
+        const int64_t first = chunk * items_per_chunk;
+        return {first, items - first < items_per_chunk ? items - first : items_per_chunk};
+    }
+};
+
+class CpuStep final : public PhaseWork {
+public:
+    // All references must outlive the step.
+    CpuStep(const ModelSpec& spec, const CpuWeights& weights, KvStore& store, const CpuKernels& kernels, int32_t threads,
+            int32_t max_rows);
+
+    // Chunk counts of the phases that compute this layout's wanted rows into out; valid until the next call.
+    std::span<const int32_t> plan(const StepLayout& layout, OutputKind kind, std::span<float> out);
+
+    void run_chunk(int32_t worker, int32_t phase, int32_t chunk) noexcept override;
+
+private:
+    // Rows of one sequence whose attention one task computes.
+    struct AttentionTile {
+        const StepGroup* group;
+        int32_t first_row;
+        int32_t row_count;
+    };
+
+    Chunking cut_rows(int32_t row_count) const noexcept;
+    Chunking cut_outputs(const CpuMatrix& matrix, int32_t token_count, int64_t most) const noexcept;
+    void plan_attention();
+    void plan_layer(const CpuLayer& layer);
+
+    void run_layer_chunk(int32_t worker, int32_t layer, int32_t phase, int32_t chunk) noexcept;
+    void embed(int32_t row) noexcept;
+    void project_qkv(const CpuLayer& layer, int32_t worker, int32_t chunk) noexcept;
+    void rotate_and_store(const CpuLayer& layer, int32_t layer_index, int32_t row) noexcept;
+    void attend(int32_t layer_index, int32_t worker, int32_t chunk) noexcept;
+    void project_onto_rows(const CpuMatrix& matrix, int32_t worker, Chunking::Range outputs) noexcept;
+    void gate_up(const CpuLayer& layer, int32_t worker, Chunking::Range outputs) noexcept;
+    void finish(int32_t wanted) noexcept;
+
+    template <typename RowFunction>
+    void for_rows(const Chunking& chunking, int32_t chunk, RowFunction row_function) noexcept;
+    // Normalises a row and lays it out for the readers.
+    void normalise(int32_t row, const float* weight, std::initializer_list<const CpuMatrix*> readers) noexcept;
+    // Lays values out as prepared row `slot`, once for each format among the readers.
+    void prepare(const float* values, int32_t slot, std::initializer_list<const CpuMatrix*> readers) noexcept;
+    void multiply(const CpuMatrix& matrix, Chunking::Range outputs, int32_t token_count, float* out, int64_t out_stride,
+                  int32_t worker) noexcept;
+
+    const ModelSpec& spec_;
+    const CpuWeights& weights_;
+    KvStore& store_;
+    const CpuKernels& kernels_;
+    Rotary rotary_;
+    CpuActivations buffers_;
+    int32_t threads_;
+    int64_t query_width_;
+    int64_t kv_width_;
+    int32_t heads_per_kv_head_;
+
+    // The step being run.
+    const StepLayout* layout_ = nullptr;
+    OutputKind kind_ = OutputKind::kLogits;
+    float* out_ = nullptr;
+    std::vector<int32_t> chunk_counts_;
+    Chunking row_chunks_;
+    Chunking wanted_chunks_;
+    Chunking head_chunks_;
+    std::vector<AttentionTile> attention_tiles_;
+    int32_t heads_per_task_ = 1;
+    int32_t tasks_per_kv_head_ = 1;
+};
+
+}  // namespace edgellm

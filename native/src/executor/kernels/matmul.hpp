@@ -1,0 +1,47 @@
+// Matrix times activations: the seam between executors and the kernels that know one weight encoding each.
+// A result is one dot product whose arithmetic and order depend on its weight row and its activation row alone,
+// never on how many rows or tokens a call carries.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "model/gguf_file.hpp"
+
+namespace edgellm {
+
+// How activations are laid out for a kernel: converted once, read by every weight row.
+class ActivationFormat {
+public:
+    virtual ~ActivationFormat() = default;
+    virtual std::size_t row_bytes(int64_t size) const noexcept = 0;  // a multiple of kActivationAlignment_bytes
+    virtual void prepare(const float* values, int64_t size, std::byte* row) const noexcept = 0;
+};
+
+inline constexpr std::size_t kActivationAlignment_bytes = 64;
+
+struct MatmulTask {
+    const std::byte* weights = nullptr;      // first of row_count consecutive rows
+    std::size_t weight_row_bytes = 0;
+    int64_t input_size = 0;                  // values in a row
+    int64_t row_count = 0;
+    const std::byte* activations = nullptr;  // first of token_count prepared rows
+    std::size_t activation_row_bytes = 0;
+    int64_t token_count = 0;
+    float* out = nullptr;                    // out[token * out_stride + row]
+    int64_t out_stride = 0;
+    std::byte* scratch = nullptr;            // scratch_bytes(), of the calling thread alone, aligned like activations
+};
+
+class MatmulKernel {
+public:
+    virtual ~MatmulKernel() = default;
+    virtual const ActivationFormat& activation_format() const noexcept = 0;
+    virtual std::size_t scratch_bytes(int64_t input_size) const noexcept = 0;
+    virtual void multiply(const MatmulTask& task) const noexcept = 0;
+};
+
+// AVX2, FMA and F16C kernels; nullptr for encodings without one. Only call on a CPU that has these.
+const MatmulKernel* find_avx2_matmul_kernel(TensorType type) noexcept;
+
+}  // namespace edgellm

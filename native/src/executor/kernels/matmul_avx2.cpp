@@ -1,0 +1,457 @@
+// Matmul kernels for AVX2, FMA and F16C.
+//
+// Quantised weights meet activations of 16 bits with one scale for each 32 values: a product block is two
+// vpmaddwd, exact in 32 bits, then one FMA into eight float lanes. Every (row, token) pair runs the same
+// operations in the same order whatever the tile, so results do not depend on the batch.
+#include "executor/kernels/matmul.hpp"
+
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+
+#include <immintrin.h>
+
+#include <cstring>
+
+namespace edgellm {
+namespace {
+
+constexpr int64_t kBlock = 32;         // values that share a scale, in weights and activations
+constexpr int64_t kLanes = 8;
+constexpr float kMaxQuant = 32767.0F;
+constexpr int kDecodeRows = 4;         // weight rows a tile takes when one token is multiplied
+constexpr int kPromptRows = 2;
+constexpr int kPromptTokens = 4;
+constexpr int64_t kRowsAtOnce = 32;    // rows whose scales are unpacked together
+
+constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Sum of eight lanes in a fixed order.
+inline float sum_lanes(__m256 v) {
+    __m128 sum = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+    sum = _mm_add_ss(sum, _mm_movehdup_ps(sum));
+    return _mm_cvtss_f32(sum);
+}
+
+inline __m128i load_16(const std::byte* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); }
+
+inline int load_int(const std::byte* from) {
+    int value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
+inline int load_half(const std::byte* from) {
+    uint16_t value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
+// A prepared row: int16 quants, then per block a scale, then per block the sum of its values; both padded to lanes.
+struct QuantRow {
+    const int16_t* quants;
+    const float* scales;
+    const float* sums;
+};
+
+inline QuantRow quant_row(const std::byte* row, int64_t size) {
+    const auto* scales = reinterpret_cast<const float*>(row + size * 2);
+    return {reinterpret_cast<const int16_t*>(row), scales, scales + round_up(size / kBlock, kLanes)};
+}
+
+class QuantFormat final : public ActivationFormat {
+public:
+    std::size_t row_bytes(int64_t size) const noexcept override {
+        const int64_t bytes = size * 2 + 2 * round_up(size / kBlock, kLanes) * static_cast<int64_t>(sizeof(float));
+        return static_cast<std::size_t>(round_up(bytes, static_cast<int64_t>(kActivationAlignment_bytes)));
+    }
+
+    void prepare(const float* values, int64_t size, std::byte* row) const noexcept override {
+        const int64_t blocks = size / kBlock;
+        const int64_t padded = round_up(blocks, kLanes);
+        auto* quants = reinterpret_cast<int16_t*>(row);
+        auto* scales = reinterpret_cast<float*>(row + size * 2);
+        float* sums = scales + padded;
+        for (int64_t b = 0; b < blocks; ++b) prepare_block(values + b * kBlock, quants + b * kBlock, scales[b], sums[b]);
+        for (int64_t b = blocks; b < padded; ++b) scales[b] = sums[b] = 0.0F;
+    }
+
+private:
+    static void prepare_block(const float* values, int16_t* quants, float& scale, float& sum) {
+        const __m256 sign = _mm256_set1_ps(-0.0F);
+        __m256 v[4];
+        __m256 largest = _mm256_setzero_ps();
+        for (int i = 0; i < 4; ++i) {
+            v[i] = _mm256_loadu_ps(values + i * kLanes);
+            largest = _mm256_max_ps(largest, _mm256_andnot_ps(sign, v[i]));
+        }
+        __m128 top = _mm_max_ps(_mm256_castps256_ps128(largest), _mm256_extractf128_ps(largest, 1));
+        top = _mm_max_ps(top, _mm_movehl_ps(top, top));
+        top = _mm_max_ss(top, _mm_movehdup_ps(top));
+        const float magnitude = _mm_cvtss_f32(top);
+        scale = magnitude / kMaxQuant;
+        // A block this small would overflow the reciprocal; it is zero for every purpose.
+        const __m256 inverse = _mm256_set1_ps(scale > 1e-30F ? kMaxQuant / magnitude : 0.0F);
+        __m256i q[4];
+        __m256i total = _mm256_setzero_si256();
+        for (int i = 0; i < 4; ++i) {
+            q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+            total = _mm256_add_epi32(total, q[i]);
+        }
+        for (int i = 0; i < 2; ++i) {
+            // packs works within 128-bit halves; the permutation restores the order.
+            const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[2 * i], q[2 * i + 1]), 0xD8);
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(quants + i * 16), packed);
+        }
+        __m128i lanes = _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256(total, 1));
+        lanes = _mm_add_epi32(lanes, _mm_shuffle_epi32(lanes, 0x4E));
+        lanes = _mm_add_epi32(lanes, _mm_shuffle_epi32(lanes, 0xB1));
+        sum = scale * static_cast<float>(_mm_cvtsi128_si32(lanes));
+    }
+};
+
+struct WeightBlock {
+    __m256i first;   // values 0..15 as int16
+    __m256i second;  // values 16..31 as int16
+};
+
+// Eight scales from blocks of block_bytes each; the missing ones are zero.
+inline __m256 gather_halves(const std::byte* first, int64_t block_bytes, int64_t count) {
+    __m128i halves = _mm_setzero_si128();
+    if (count >= kLanes) {
+        halves = _mm_insert_epi16(halves, load_half(first), 0);
+        halves = _mm_insert_epi16(halves, load_half(first + block_bytes), 1);
+        halves = _mm_insert_epi16(halves, load_half(first + 2 * block_bytes), 2);
+        halves = _mm_insert_epi16(halves, load_half(first + 3 * block_bytes), 3);
+        halves = _mm_insert_epi16(halves, load_half(first + 4 * block_bytes), 4);
+        halves = _mm_insert_epi16(halves, load_half(first + 5 * block_bytes), 5);
+        halves = _mm_insert_epi16(halves, load_half(first + 6 * block_bytes), 6);
+        halves = _mm_insert_epi16(halves, load_half(first + 7 * block_bytes), 7);
+    } else {
+        alignas(16) uint16_t values[kLanes] = {};
+        for (int64_t i = 0; i < count; ++i) values[i] = static_cast<uint16_t>(load_half(first + i * block_bytes));
+        halves = _mm_load_si128(reinterpret_cast<const __m128i*>(values));
+    }
+    return _mm256_cvtph_ps(halves);
+}
+
+struct Q8_0 {
+    static constexpr int64_t kBlockBytes = 34;
+    static constexpr bool kHasMinimum = false;
+    static WeightBlock unpack(const std::byte* block) {
+        return {_mm256_cvtepi8_epi16(load_16(block + 2)), _mm256_cvtepi8_epi16(load_16(block + 18))};
+    }
+    static void scales(const std::byte* first, int64_t count, float* scale, float*) {
+        _mm256_store_ps(scale, gather_halves(first, kBlockBytes, count));
+    }
+};
+
+struct Q4_0 {
+    static constexpr int64_t kBlockBytes = 18;
+    static constexpr bool kHasMinimum = false;
+    static WeightBlock unpack(const std::byte* block) {
+        const __m256i bytes = _mm256_cvtepu8_epi16(load_16(block + 2));
+        const __m256i offset = _mm256_set1_epi16(8);
+        return {_mm256_sub_epi16(_mm256_and_si256(bytes, _mm256_set1_epi16(15)), offset),
+                _mm256_sub_epi16(_mm256_srli_epi16(bytes, 4), offset)};
+    }
+    static void scales(const std::byte* first, int64_t count, float* scale, float*) {
+        _mm256_store_ps(scale, gather_halves(first, kBlockBytes, count));
+    }
+};
+
+struct Q4_1 {
+    static constexpr int64_t kBlockBytes = 20;
+    static constexpr bool kHasMinimum = true;
+    static WeightBlock unpack(const std::byte* block) {
+        const __m256i bytes = _mm256_cvtepu8_epi16(load_16(block + 4));
+        return {_mm256_and_si256(bytes, _mm256_set1_epi16(15)), _mm256_srli_epi16(bytes, 4)};
+    }
+    static void scales(const std::byte* first, int64_t count, float* scale, float* minimum) {
+        if (count < kLanes) {
+            _mm256_store_ps(scale, gather_halves(first, kBlockBytes, count));
+            _mm256_store_ps(minimum, gather_halves(first + 2, kBlockBytes, count));
+            return;
+        }
+        // Scale and minimum are neighbours: fetch them together, then part them.
+        const auto four = [&](const std::byte* from) {
+            __m128i pairs = _mm_cvtsi32_si128(load_int(from));
+            pairs = _mm_insert_epi32(pairs, load_int(from + kBlockBytes), 1);
+            pairs = _mm_insert_epi32(pairs, load_int(from + 2 * kBlockBytes), 2);
+            pairs = _mm_insert_epi32(pairs, load_int(from + 3 * kBlockBytes), 3);
+            return _mm_shuffle_epi8(pairs, _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+        };
+        const __m128i low = four(first);
+        const __m128i high = four(first + 4 * kBlockBytes);
+        _mm256_store_ps(scale, _mm256_cvtph_ps(_mm_unpacklo_epi64(low, high)));
+        _mm256_store_ps(minimum, _mm256_cvtph_ps(_mm_unpackhi_epi64(low, high)));
+    }
+};
+
+// Scales of up to kRowsAtOnce rows as floats: row r at r * stride.
+struct UnpackedScales {
+    float* scales;
+    float* minimums;
+    int64_t stride;
+};
+
+template <typename Weights>
+inline void unpack_scales(const std::byte* weights, std::size_t row_bytes, int64_t rows, int64_t blocks, UnpackedScales& to) {
+    for (int64_t r = 0; r < rows; ++r) {
+        const std::byte* row = weights + static_cast<std::size_t>(r) * row_bytes;
+        for (int64_t b = 0; b < blocks; b += kLanes) {
+            Weights::scales(row + b * Weights::kBlockBytes, blocks - b, to.scales + r * to.stride + b,
+                            to.minimums + r * to.stride + b);
+        }
+    }
+}
+
+template <typename Weights, int kRows, int kTokens>
+inline __attribute__((always_inline)) void multiply_tile(const std::byte* weights, std::size_t row_bytes, int64_t blocks,
+                                                         const UnpackedScales& unpacked, const QuantRow* tokens, float* out,
+                                                         int64_t out_stride) {
+    __m256 sums[kRows][kTokens];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int t = 0; t < kTokens; ++t) sums[r][t] = _mm256_setzero_ps();
+    }
+    alignas(32) float scale[kRows][kTokens][kLanes];
+    for (int64_t base = 0; base < blocks; base += kLanes) {
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+            const __m256 row_scales = _mm256_load_ps(unpacked.scales + r * unpacked.stride + base);
+#pragma GCC unroll 4
+            for (int t = 0; t < kTokens; ++t) {
+                _mm256_store_ps(scale[r][t], _mm256_mul_ps(row_scales, _mm256_loadu_ps(tokens[t].scales + base)));
+                if constexpr (Weights::kHasMinimum) {
+                    const __m256 minimums = _mm256_load_ps(unpacked.minimums + r * unpacked.stride + base);
+                    sums[r][t] = _mm256_fmadd_ps(minimums, _mm256_loadu_ps(tokens[t].sums + base), sums[r][t]);
+                }
+            }
+        }
+        const int64_t count = blocks - base < kLanes ? blocks - base : kLanes;
+        const std::byte* block = weights + base * Weights::kBlockBytes;
+        for (int64_t b = 0; b < count; ++b, block += Weights::kBlockBytes) {
+            WeightBlock w[kRows];
+#pragma GCC unroll 4
+            for (int r = 0; r < kRows; ++r) w[r] = Weights::unpack(block + static_cast<std::size_t>(r) * row_bytes);
+            const int64_t at = (base + b) * kBlock;
+#pragma GCC unroll 4
+            for (int t = 0; t < kTokens; ++t) {
+                const auto* x = reinterpret_cast<const __m256i*>(tokens[t].quants + at);
+                const __m256i x0 = _mm256_loadu_si256(x);
+                const __m256i x1 = _mm256_loadu_si256(x + 1);
+#pragma GCC unroll 4
+                for (int r = 0; r < kRows; ++r) {
+                    const __m256i product = _mm256_add_epi32(_mm256_madd_epi16(w[r].first, x0), _mm256_madd_epi16(w[r].second, x1));
+                    sums[r][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(product), _mm256_broadcast_ss(&scale[r][t][b]), sums[r][t]);
+                }
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int t = 0; t < kTokens; ++t) out[t * out_stride + r] = sum_lanes(sums[r][t]);
+    }
+}
+
+// Rows of one token tile: pairs (or fours) of rows, then the odd ones.
+template <typename Weights, int kRows, int kTokens>
+inline void multiply_rows(const MatmulTask& task, int64_t first_row, int64_t rows, const UnpackedScales& unpacked,
+                          const QuantRow* tokens, float* out) {
+    const int64_t blocks = task.input_size / kBlock;
+    int64_t r = 0;
+    const auto at = [&](int64_t row) { return task.weights + static_cast<std::size_t>(first_row + row) * task.weight_row_bytes; };
+    for (; r + kRows <= rows; r += kRows) {
+        const UnpackedScales here{unpacked.scales + r * unpacked.stride, unpacked.minimums + r * unpacked.stride, unpacked.stride};
+        multiply_tile<Weights, kRows, kTokens>(at(r), task.weight_row_bytes, blocks, here, tokens, out + r, task.out_stride);
+    }
+    for (; r < rows; ++r) {
+        const UnpackedScales here{unpacked.scales + r * unpacked.stride, unpacked.minimums + r * unpacked.stride, unpacked.stride};
+        multiply_tile<Weights, 1, kTokens>(at(r), task.weight_row_bytes, blocks, here, tokens, out + r, task.out_stride);
+    }
+}
+
+template <typename Weights>
+class QuantKernel final : public MatmulKernel {
+public:
+    const ActivationFormat& activation_format() const noexcept override {
+        static const QuantFormat format;
+        return format;
+    }
+
+    std::size_t scratch_bytes(int64_t input_size) const noexcept override {
+        return static_cast<std::size_t>(2 * kRowsAtOnce * round_up(input_size / kBlock, kLanes)) * sizeof(float);
+    }
+
+    void multiply(const MatmulTask& task) const noexcept override {
+        const int64_t step = task.token_count == 1 ? kDecodeRows : kRowsAtOnce;
+        for (int64_t row = 0; row < task.row_count; row += step) {
+            const int64_t rows = task.row_count - row < step ? task.row_count - row : step;
+            multiply_some(task, row, rows);
+        }
+    }
+
+private:
+    static void multiply_some(const MatmulTask& task, int64_t first_row, int64_t rows) {
+        const int64_t blocks = task.input_size / kBlock;
+        UnpackedScales unpacked{reinterpret_cast<float*>(task.scratch), nullptr, round_up(blocks, kLanes)};
+        unpacked.minimums = unpacked.scales + kRowsAtOnce * unpacked.stride;
+        unpack_scales<Weights>(task.weights + static_cast<std::size_t>(first_row) * task.weight_row_bytes, task.weight_row_bytes,
+                               rows, blocks, unpacked);
+        QuantRow tokens[kPromptTokens];
+        for (int64_t t = 0; t < task.token_count; t += kPromptTokens) {
+            const int64_t count = task.token_count - t < kPromptTokens ? task.token_count - t : kPromptTokens;
+            for (int64_t i = 0; i < count; ++i)
+                tokens[i] = quant_row(task.activations + static_cast<std::size_t>(t + i) * task.activation_row_bytes, task.input_size);
+            float* out = task.out + t * task.out_stride + first_row;
+            switch (count) {
+                case 1: multiply_rows<Weights, kDecodeRows, 1>(task, first_row, rows, unpacked, tokens, out); break;
+                case 2: multiply_rows<Weights, kPromptRows, 2>(task, first_row, rows, unpacked, tokens, out); break;
+                case 3: multiply_rows<Weights, kPromptRows, 3>(task, first_row, rows, unpacked, tokens, out); break;
+                default: multiply_rows<Weights, kPromptRows, 4>(task, first_row, rows, unpacked, tokens, out); break;
+            }
+        }
+    }
+};
+
+// Float weights meet float activations; only the load differs.
+class FloatFormat final : public ActivationFormat {
+public:
+    std::size_t row_bytes(int64_t size) const noexcept override {
+        const auto padded = static_cast<std::size_t>(round_up(size, kLanes)) * sizeof(float);
+        return (padded + kActivationAlignment_bytes - 1) / kActivationAlignment_bytes * kActivationAlignment_bytes;
+    }
+    void prepare(const float* values, int64_t size, std::byte* row) const noexcept override {
+        auto* to = reinterpret_cast<float*>(row);
+        std::memcpy(to, values, static_cast<std::size_t>(size) * sizeof(float));
+        for (int64_t i = size; i < round_up(size, kLanes); ++i) to[i] = 0.0F;
+    }
+};
+
+struct F32 {
+    static constexpr int64_t kValueBytes = 4;
+    static __m256 load(const std::byte* from) { return _mm256_loadu_ps(reinterpret_cast<const float*>(from)); }
+};
+
+struct F16 {
+    static constexpr int64_t kValueBytes = 2;
+    static __m256 load(const std::byte* from) { return _mm256_cvtph_ps(load_16(from)); }
+};
+
+struct BF16 {
+    static constexpr int64_t kValueBytes = 2;
+    static __m256 load(const std::byte* from) {
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16(from)), 16));
+    }
+};
+
+template <typename Weights, int kRows, int kTokens>
+inline __attribute__((always_inline)) void multiply_float_tile(const std::byte* weights, std::size_t row_bytes, int64_t size,
+                                                               const float* const* tokens, float* out, int64_t out_stride) {
+    __m256 sums[kRows][kTokens];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int t = 0; t < kTokens; ++t) sums[r][t] = _mm256_setzero_ps();
+    }
+    const auto step = [&](int64_t i, const __m256* w) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+        for (int t = 0; t < kTokens; ++t) {
+            const __m256 x = _mm256_loadu_ps(tokens[t] + i);
+#pragma GCC unroll 4
+            for (int r = 0; r < kRows; ++r) sums[r][t] = _mm256_fmadd_ps(w[r], x, sums[r][t]);
+        }
+    };
+    __m256 w[kRows];
+    int64_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) {
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) w[r] = Weights::load(weights + static_cast<std::size_t>(r) * row_bytes + i * Weights::kValueBytes);
+        step(i, w);
+    }
+    if (i < size) {  // the row may end at the end of the file's mapping: never read past it
+        for (int r = 0; r < kRows; ++r) {
+            alignas(32) std::byte tail[kLanes * Weights::kValueBytes] = {};
+            std::memcpy(tail, weights + static_cast<std::size_t>(r) * row_bytes + i * Weights::kValueBytes,
+                        static_cast<std::size_t>((size - i) * Weights::kValueBytes));
+            w[r] = Weights::load(tail);
+        }
+        step(i, w);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int t = 0; t < kTokens; ++t) out[t * out_stride + r] = sum_lanes(sums[r][t]);
+    }
+}
+
+template <typename Weights>
+class FloatKernel final : public MatmulKernel {
+public:
+    const ActivationFormat& activation_format() const noexcept override {
+        static const FloatFormat format;
+        return format;
+    }
+    std::size_t scratch_bytes(int64_t) const noexcept override { return 0; }
+
+    void multiply(const MatmulTask& task) const noexcept override {
+        const float* tokens[kPromptTokens];
+        for (int64_t t = 0; t < task.token_count; t += kPromptTokens) {
+            const int64_t count = task.token_count - t < kPromptTokens ? task.token_count - t : kPromptTokens;
+            for (int64_t i = 0; i < count; ++i)
+                tokens[i] = reinterpret_cast<const float*>(task.activations + static_cast<std::size_t>(t + i) * task.activation_row_bytes);
+            float* out = task.out + t * task.out_stride;
+            switch (count) {
+                case 1: multiply_rows<kDecodeRows, 1>(task, tokens, out); break;
+                case 2: multiply_rows<kPromptRows, 2>(task, tokens, out); break;
+                case 3: multiply_rows<kPromptRows, 3>(task, tokens, out); break;
+                default: multiply_rows<kPromptRows, 4>(task, tokens, out); break;
+            }
+        }
+    }
+
+private:
+    template <int kRows, int kTokens>
+    static void multiply_rows(const MatmulTask& task, const float* const* tokens, float* out) {
+        int64_t r = 0;
+        const auto at = [&](int64_t row) { return task.weights + static_cast<std::size_t>(row) * task.weight_row_bytes; };
+        for (; r + kRows <= task.row_count; r += kRows)
+            multiply_float_tile<Weights, kRows, kTokens>(at(r), task.weight_row_bytes, task.input_size, tokens, out + r, task.out_stride);
+        for (; r < task.row_count; ++r)
+            multiply_float_tile<Weights, 1, kTokens>(at(r), task.weight_row_bytes, task.input_size, tokens, out + r, task.out_stride);
+    }
+};
+
+}  // namespace
+
+const MatmulKernel* find_avx2_matmul_kernel(TensorType type) noexcept {
+    static const QuantKernel<Q8_0> q8_0;
+    static const QuantKernel<Q4_0> q4_0;
+    static const QuantKernel<Q4_1> q4_1;
+    static const FloatKernel<F32> f32;
+    static const FloatKernel<F16> f16;
+    static const FloatKernel<BF16> bf16;
+    switch (type) {
+        case TensorType::kQ8_0: return &q8_0;
+        case TensorType::kQ4_0: return &q4_0;
+        case TensorType::kQ4_1: return &q4_1;
+        case TensorType::kF32: return &f32;
+        case TensorType::kF16: return &f16;
+        case TensorType::kBF16: return &bf16;
+        default: return nullptr;
+    }
+}
+
+}  // namespace edgellm
+
+#else
+
+namespace edgellm {
+
+const MatmulKernel* find_avx2_matmul_kernel(TensorType) noexcept { return nullptr; }
+
+}  // namespace edgellm
+
+#endif

@@ -1,0 +1,57 @@
+// PhaseRunner: threads of its own that run a step as phases of chunks. A phase ends when its chunks are done, not when
+// threads arrive: one that the system has put aside holds nobody up unless it holds a chunk. Waiting spins briefly,
+// then sleeps; between steps every thread but the caller's sleeps.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <thread>
+#include <vector>
+
+namespace edgellm {
+
+class PhaseWork {
+public:
+    virtual ~PhaseWork() = default;
+    virtual void run_chunk(int32_t worker, int32_t phase, int32_t chunk) noexcept = 0;
+};
+
+class PhaseRunner {
+public:
+    static constexpr int32_t kMaxPhases = (1 << 14) - 1;
+    static constexpr int32_t kMaxChunks = (1 << 15) - 1;
+
+    // The caller of run() is worker 0; threads - 1 more are started. Throws ExecutorError when they cannot be.
+    explicit PhaseRunner(int32_t threads);
+    ~PhaseRunner();
+    PhaseRunner(const PhaseRunner&) = delete;
+    PhaseRunner& operator=(const PhaseRunner&) = delete;
+
+    int32_t threads() const noexcept { return static_cast<int32_t>(workers_.size()) + 1; }
+
+    // Runs chunks 0 to chunk_counts[phase] - 1 of each phase, phase after phase; a phase may have none.
+    // All effects are visible to the caller on return. One caller at a time.
+    void run(std::span<const int32_t> chunk_counts, PhaseWork& work);
+
+private:
+    struct Ticket;
+
+    void worker_loop(int32_t worker) noexcept;
+    bool run_available_chunk(int32_t worker) noexcept;
+    void publish(uint64_t step, int32_t phase) noexcept;
+    bool spin_while(uint64_t ticket) const noexcept;
+    void stop() noexcept;
+
+    std::vector<std::thread> workers_;
+    std::atomic<uint64_t> ticket_;           // step, phase, number of chunks, next chunk
+    std::atomic<int32_t> chunks_done_{0};    // of the current phase
+    std::atomic<uint32_t> version_{0};       // changes with every published phase; sleepers wait on it
+    std::atomic<bool> stopping_{false};
+    uint64_t step_ = 0;
+    // Read by a thread only while it holds a chunk of the step they belong to.
+    std::span<const int32_t> chunk_counts_;
+    PhaseWork* work_ = nullptr;
+};
+
+}  // namespace edgellm
