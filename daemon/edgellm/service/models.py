@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,17 +10,14 @@ from typing import Any
 
 from edgellm.config import ModelSettings, Settings
 from edgellm.config.limits import MODEL_NAME_PATTERN
-from edgellm.engines.bundle import GENERATION_CONFIG_FILE
 from edgellm.engines.cache_directory import models_dir
 from edgellm.engines.catalogue import CATALOGUE, locate
 from edgellm.engines.progress import Progress
 from edgellm.engines.source import resolve
 from edgellm.errors import ConfigError, ModelSourceError
 from edgellm.runtime.llm import LLM
-from edgellm.serving.in_process_lane import InProcessLane
 from edgellm.serving.model import LoadProgress, ModelSpec, OpenedModel, ReportProgress
-
-GENERATION_CONFIG_BYTES_MAX = 2**20
+from edgellm.serving.opened_llm import opened_llm
 
 
 def model_specs(settings: Settings) -> Sequence[ModelSpec]:
@@ -48,7 +44,7 @@ def _spec(model: ModelSettings, cache_dir: Path) -> ModelSpec:
 
     async def open_model(report: ReportProgress) -> OpenedModel:
         llm = await asyncio.to_thread(_load, model, cache_dir, report)
-        return OpenedModel([InProcessLane(llm)], _generation_config(Path(llm.bundle_dir)))
+        return opened_llm(llm)
 
     return ModelSpec(name=name, open=open_model, sampling=model.sampling.model_dump(exclude_none=True))
 
@@ -75,13 +71,3 @@ def llm_arguments(model: ModelSettings) -> dict[str, Any]:
         "context_cache_max_records": model.context_reuse_max_records,
     }
     return {name: value for name, value in arguments.items() if value is not None}
-
-
-def _generation_config(bundle: Path) -> Mapping[str, object]:
-    """The checkpoint's own sampling defaults; empty where it declares none that can be read."""
-    try:
-        with (bundle / GENERATION_CONFIG_FILE).open("rb") as stream:
-            config = json.loads(stream.read(GENERATION_CONFIG_BYTES_MAX))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return config if isinstance(config, dict) else {}
