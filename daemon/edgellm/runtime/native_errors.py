@@ -10,6 +10,7 @@ import re
 
 from edgellm.errors import (
     CheckpointError,
+    ConfigError,
     ContextLengthError,
     EdgeLLMError,
     GenerationError,
@@ -89,6 +90,9 @@ def map_load_error(module: RuntimeModule, error: BaseException, *, in_flight_bat
     reason = str(error) or type(error).__name__
     if _is(module, error, "ModelFileError"):
         return UnsupportedModelError(reason) if "unsupported" in reason.lower() else CheckpointError(reason)
+    own_text = _text_for_clients(module, error, reason)
+    if own_text:
+        return ConfigError(own_text)
     if in_flight_batching:
         return RuntimeUnavailableError(f"the in-flight batching engine did not start: {reason}")
     return RuntimeUnavailableError(f"the runtime did not start: {reason}")

@@ -398,7 +398,21 @@ class RequestEngine:
         return [self._module.prompt_tokens]
 
     def metrics(self) -> Any:
-        names = ["submitted", "refused", "stalls_incompatible", "stalls_guided", "stalls_founder_only", "stalls_no_capacity", "admitted_mid_flight", "completed", "cancelled", "failed", "queue_latency_total_us", "queue_latency_max_us", "queue_latency_count"]
+        names = [
+            "submitted",
+            "refused",
+            "stalls_incompatible",
+            "stalls_guided",
+            "stalls_founder_only",
+            "stalls_no_capacity",
+            "admitted_mid_flight",
+            "completed",
+            "cancelled",
+            "failed",
+            "queue_latency_total_us",
+            "queue_latency_max_us",
+            "queue_latency_count",
+        ]
         return SimpleNamespace(**dict.fromkeys(names, 0) | self._module.engine_metrics)
 
 

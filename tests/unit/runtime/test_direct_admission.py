@@ -7,42 +7,25 @@ import threading
 import pytest
 from edgellm.errors import ClosedError, RequestCancelledError
 from edgellm.runtime.direct_admission import DirectAdmission
-from tests.unit.runtime.scripted_runtime import DEADLINE_SECONDS
-
-
-def in_thread(call: object) -> tuple[threading.Thread, list[BaseException | None]]:
-    outcomes: list[BaseException | None] = []
-
-    def run() -> None:
-        try:
-            call()  # type: ignore[operator]
-        except BaseException as error:
-            outcomes.append(error)
-        else:
-            outcomes.append(None)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, outcomes
+from tests.unit.runtime.waiting import InThread
 
 
 def test_a_caller_beyond_the_permits_waits_for_one() -> None:
     gate = DirectAdmission(1)
     gate.acquire()
-    thread, outcomes = in_thread(gate.acquire)
-    assert not outcomes
+    waiting = InThread(gate.acquire)
+    assert not waiting.done
     gate.release()
-    thread.join(DEADLINE_SECONDS)
-    assert outcomes == [None]
+    waiting.outcome()
 
 
 def test_closing_sends_waiting_callers_away_and_lets_holders_release() -> None:
     gate = DirectAdmission(1)
     gate.acquire()
-    thread, outcomes = in_thread(gate.acquire)
+    waiting = InThread(gate.acquire)
     gate.close()
-    thread.join(DEADLINE_SECONDS)
-    assert isinstance(outcomes[0], ClosedError)
+    with pytest.raises(ClosedError):
+        waiting.outcome()
     with pytest.raises(ClosedError):
         gate.acquire()
     gate.release()
@@ -53,11 +36,11 @@ def test_a_caller_that_gave_up_leaves_without_a_permit() -> None:
     gate = DirectAdmission(1)
     gate.acquire()
     given_up = threading.Event()
-    thread, outcomes = in_thread(lambda: gate.acquire(given_up.is_set))
+    waiting = InThread(lambda: gate.acquire(given_up.is_set))
     given_up.set()
     gate.wake()
-    thread.join(DEADLINE_SECONDS)
-    assert isinstance(outcomes[0], RequestCancelledError)
+    with pytest.raises(RequestCancelledError):
+        waiting.outcome()
     gate.release()
     gate.wait_until_free()
 

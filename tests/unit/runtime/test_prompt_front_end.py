@@ -149,6 +149,6 @@ def test_the_size_of_a_prompt_bounds_its_tokens_however_deep_it_is() -> None:
     deep: Any = "ä"
     for _ in range(5000):
         deep = {"k": [deep]}
-    assert prompt_bytes(ChatPrompt([{"role": "user", "content": deep}])) == 5000 + 2 + len("role" "user" "content")
+    assert prompt_bytes(ChatPrompt([{"role": "user", "content": deep}])) == 5000 + 2 + len("roleusercontent")
     assert prompt_bytes(TextPrompt("\ud800")) == 3
     assert prompt_bytes(TokenPrompt([1, 2])) == 2
