@@ -11,6 +11,7 @@ import argparse
 import fcntl
 import hashlib
 import os
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -26,13 +27,14 @@ VENV = Path(os.environ.get("EDGELLM_VENV", ROOT / ".venv")).absolute()
 STAMPS = VENV / "build"
 PYTHON = VENV / "bin" / "python"
 PYPROJECT = ROOT / "pyproject.toml"
+MODEL_PATH_FILE = STAMPS / "model.path"
 LOCK = ROOT / ".ci" / "requirements.lock"
 
 # What each make target stands on. Steps run in this order, one step's output being the next one's input.
 PROFILES: dict[str, tuple[str, ...]] = {
     "lint": ("venv", "packages", "lint"),
     "native": ("venv", "packages", "native"),
-    "serve": ("venv", "packages", "native", "model"),
+    "serve": ("venv", "packages", "client", "native", "model"),
     "bench": ("venv", "packages", "native", "bench", "test", "model"),
     "test": ("venv", "packages", "native", "bench", "test", "model"),
     "lock": ("venv", "lock"),
@@ -47,6 +49,7 @@ class Step:
     title: str
     digest: Callable[[], str]
     act: Callable[[bool], None]  # told whether an earlier attempt was interrupted
+    is_there: Callable[[], bool] = lambda: True  # for results that others may remove
 
 
 def _digest(*parts: object) -> str:
@@ -120,7 +123,31 @@ def _build_native(_again: bool) -> None:
 
 
 def _fetch_model(_again: bool) -> None:
-    _run("model", [str(PYTHON), "-m", "edgellm", "models", "add", DEFAULT_MODEL])
+    command = [str(PYTHON), "-m", "edgellm", "models"]
+    _run("model", [*command, "add", DEFAULT_MODEL])
+    shown = subprocess.run(
+        [*command, "show", "--path", DEFAULT_MODEL],
+        env=_environ(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    MODEL_PATH_FILE.write_text(shown.stdout.strip(), encoding="utf-8")
+
+
+def _model_digest() -> str:
+    return _digest(
+        DEFAULT_MODEL, [os.environ.get(name, "") for name in ("EDGELLM_CACHE_DIR", "XDG_CACHE_HOME", "HOME")]
+    )
+
+
+def _model_is_there() -> bool:
+    """A cache outside the checkout may be cleaned without telling."""
+    try:
+        return Path(MODEL_PATH_FILE.read_text(encoding="utf-8")).is_file()
+    except OSError:
+        return False
 
 
 STEPS: dict[str, Step] = {
@@ -135,7 +162,12 @@ STEPS: dict[str, Step] = {
         lambda again: _pip_install("packages", [*_group("build"), *_project()["project"]["dependencies"]], again),
     ),
     "native": Step("native runtime (C++)", _native_digest, _build_native),
-    "model": Step("model SmolLM2-135M-Instruct (93 MB)", lambda: _digest(DEFAULT_MODEL), _fetch_model),
+    "model": Step("model SmolLM2-135M-Instruct (93 MB)", _model_digest, _fetch_model, _model_is_there),
+    "client": Step(
+        "OpenAI client",
+        lambda: _digest(_group("client"), _lock_text()),
+        lambda again: _pip_install("client", _group("client"), again),
+    ),
     "lint": Step(
         "lint packages",
         lambda: _digest(_group("lint"), _lock_text()),
@@ -165,9 +197,10 @@ def _stamp(step: str) -> Path:
 
 def _is_current(step: str) -> bool:
     try:
-        return _stamp(step).read_text(encoding="ascii") == STEPS[step].digest()
+        stamp = _stamp(step).read_text(encoding="ascii")
     except OSError:
         return False
+    return stamp == STEPS[step].digest() and STEPS[step].is_there()
 
 
 def _perform(step: str) -> None:

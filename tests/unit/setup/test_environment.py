@@ -92,6 +92,19 @@ def test_changed_inputs_repeat_that_step_alone(environment: ModuleType, recorder
     assert recorder.calls == [("native", False)]
 
 
+def test_a_result_that_was_removed_is_made_again(
+    environment: ModuleType, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment.set_up("serve")
+    recorder.calls.clear()
+    model = environment.STEPS["model"]
+    monkeypatch.setitem(
+        environment.STEPS, "model", environment.Step(model.title, model.digest, model.act, lambda: False)
+    )
+    environment.set_up("serve")
+    assert recorder.names == ["model"]
+
+
 def test_tests_add_to_what_serve_set_up(environment: ModuleType, recorder: Recorder) -> None:
     environment.set_up("serve")
     recorder.calls.clear()
