@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.unit.runtime.scripted_runtime import ScriptedModule
+
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.guided_decoding import GUIDE_TYPES
 from edgellm.runtime.llm import LLM
@@ -14,7 +16,6 @@ from edgellm.runtime.loaded_model import BundleLayout
 from edgellm.runtime.loader import assemble, make_driver
 from edgellm.runtime.native_request import EXTENSION_PARAMETERS
 from edgellm.runtime.prompt_front_end import TokenisingFrontEnd
-from tests.unit.runtime.scripted_runtime import ScriptedModule
 
 VOCAB_SIZE = 1000
 CONTEXT_TOKENS = 8192

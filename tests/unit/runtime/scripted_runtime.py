@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 DEADLINE_SECONDS = 20.0
 
@@ -64,7 +64,7 @@ class SubmitError(Exception):
 class Record:
     """A value object of the contract: fixed fields; lists and maps come out as copies."""
 
-    FIELDS: dict[str, Any] = {}
+    FIELDS: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
         for name, default in self.FIELDS.items():
@@ -88,7 +88,7 @@ class Record:
 
 
 class MessageContent(Record):
-    FIELDS = {"type": "", "content": ""}
+    FIELDS: ClassVar[dict[str, Any]] = {"type": "", "content": ""}
 
     def __init__(self, type: str = "", content: str = "") -> None:
         super().__init__()
@@ -97,11 +97,17 @@ class MessageContent(Record):
 
 
 class MessageToolCall(Record):
-    FIELDS = {"id": "", "type": "function", "name": "", "arguments": "", "arguments_is_string": True}
+    FIELDS: ClassVar[dict[str, Any]] = {
+        "id": "",
+        "type": "function",
+        "name": "",
+        "arguments": "",
+        "arguments_is_string": True,
+    }
 
 
 class Message(Record):
-    FIELDS = {
+    FIELDS: ClassVar[dict[str, Any]] = {
         "role": "",
         "contents": list,
         "reasoning_content": "",
@@ -117,7 +123,7 @@ class Message(Record):
 
 
 class ToolDefinition(Record):
-    FIELDS = {
+    FIELDS: ClassVar[dict[str, Any]] = {
         "name": "",
         "description": "",
         "parameters": "{}",
@@ -129,11 +135,11 @@ class ToolDefinition(Record):
 
 
 class ToolChoice(Record):
-    FIELDS = {"mode": ToolChoiceMode.AUTO, "function_name": ""}
+    FIELDS: ClassVar[dict[str, Any]] = {"mode": ToolChoiceMode.AUTO, "function_name": ""}
 
 
 class GuidedDecodingParams(Record):
-    FIELDS = {"type": GuideType.JSON_OBJECT, "guide": ""}
+    FIELDS: ClassVar[dict[str, Any]] = {"type": GuideType.JSON_OBJECT, "guide": ""}
 
     def __init__(self, type: GuideType = GuideType.JSON_OBJECT, guide: str = "") -> None:
         super().__init__()
@@ -142,7 +148,7 @@ class GuidedDecodingParams(Record):
 
 
 class RequestExtensions(Record):
-    FIELDS = {
+    FIELDS: ClassVar[dict[str, Any]] = {
         "token_ids": None,
         "min_p": 0.0,
         "frequency_penalty": 0.0,
@@ -154,7 +160,7 @@ class RequestExtensions(Record):
 
 
 class PlainRequest(Record):
-    FIELDS = {
+    FIELDS: ClassVar[dict[str, Any]] = {
         "messages": list,
         "stop_strings": list,
         "logit_bias": dict,
@@ -164,11 +170,11 @@ class PlainRequest(Record):
 
 
 class ExtendedRequest(PlainRequest):
-    FIELDS = {**PlainRequest.FIELDS, "extensions": RequestExtensions}
+    FIELDS: ClassVar[dict[str, Any]] = {**PlainRequest.FIELDS, "extensions": RequestExtensions}
 
 
 class LLMGenerationRequest(Record):
-    FIELDS = {
+    FIELDS: ClassVar[dict[str, Any]] = {
         "requests": list,
         "temperature": 0.0,
         "top_p": 0.0,
@@ -192,7 +198,7 @@ class LLMGenerationRequest(Record):
 
 
 class ContextCacheConfig(Record):
-    FIELDS = {
+    FIELDS: ClassVar[dict[str, Any]] = {
         "enabled": False,
         "max_records": 1024,
         "recurrent_snapshot_pool_bytes": 0,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.runtime.scripted_runtime import FinishReason, LLMGenerationResponse, LogprobEntry, StreamChunk
+
 from edgellm.runtime.deltas import finish_reason_name, merge_deltas, to_delta, to_output
 from edgellm.runtime.outputs import LogprobEntry as Entry
 from edgellm.runtime.outputs import StreamDelta
-from tests.unit.runtime.scripted_runtime import FinishReason, LLMGenerationResponse, LogprobEntry, StreamChunk
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.unit.runtime.waiting import InThread
+
 from edgellm.errors import ClosedError, RequestCancelledError
 from edgellm.runtime.direct_admission import DirectAdmission
-from tests.unit.runtime.waiting import InThread
 
 
 def test_a_caller_beyond_the_permits_waits_for_one() -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from edgellm.errors import InvalidSchemaError, RequestError
 from edgellm.runtime.guided_decoding import (
     MAX_GUIDE_BYTES,

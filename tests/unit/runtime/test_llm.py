@@ -8,6 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.runtime.scripted_model import VOCAB_SIZE, scripted_llm
+from tests.unit.runtime.scripted_runtime import (
+    FinishReason,
+    LogprobEntry,
+    Script,
+    ScriptedModule,
+    ShutdownMode,
+    SubmitError,
+)
+from tests.unit.runtime.waiting import InThread, wait_until
+
 from edgellm.errors import (
     ClosedError,
     ConfigError,
@@ -24,16 +35,6 @@ from edgellm.runtime.llm_options import ContextCacheConfig, LLMOptions
 from edgellm.runtime.loaded_model import BundleLayout
 from edgellm.runtime.loader import make_driver
 from edgellm.runtime.sampling_params import SamplingParams
-from tests.unit.runtime.scripted_model import VOCAB_SIZE, scripted_llm
-from tests.unit.runtime.scripted_runtime import (
-    FinishReason,
-    LogprobEntry,
-    Script,
-    ScriptedModule,
-    ShutdownMode,
-    SubmitError,
-)
-from tests.unit.runtime.waiting import InThread, wait_until
 
 USER = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f"}}
@@ -53,10 +54,7 @@ def echo(request: Any) -> Script:
 
 
 def cache_metrics(**values: int) -> Any:
-    names = (
-        "admitted_sequences hit_sequences lookup_bypass_sequences forced_cold_sequences matched_tokens reused_tokens "
-        "current_records hybrid_restores"
-    ).split()
+    names = ["admitted_sequences", "hit_sequences", "matched_tokens", "reused_tokens", "current_records"]
     return SimpleNamespace(**dict.fromkeys(names, 0) | values)
 
 

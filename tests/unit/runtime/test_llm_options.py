@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import pytest
+
 from edgellm.errors import ConfigError
 from edgellm.runtime.llm_options import (
     BuildOptions,

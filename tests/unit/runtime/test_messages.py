@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from edgellm.errors import RequestError, UnsupportedModalityError
 from edgellm.runtime.messages import (
     ChatMessage,

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from edgellm.errors import (
     CheckpointError,
     ConfigError,
@@ -52,32 +53,32 @@ OURS: Any = SimpleNamespace(
     SubmitError=SubmitError,
 )
 NVIDIAS: Any = SimpleNamespace(SubmitError=SubmitError)
-SECRET = "/opt/engine/llm.engine at 0x7fff"
+NATIVE_TEXT = "/opt/engine/llm.engine at 0x7fff"
 
 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (RuntimeError(f"EDGELLM_INPUT_TOO_LONG: {SECRET}"), ContextLengthError),
-        (RuntimeError(f"foo EDGELLM_INPUT_TOO_LONG {SECRET}"), ContextLengthError),
-        (RuntimeError(f"EDGELLM_BAD_GUIDE: {SECRET}"), InvalidSchemaError),
-        (RuntimeError(f"EDGELLM_BAD_VALUE: {SECRET}"), RequestError),
-        (RuntimeError(f"EDGELLM_BAD_MEDIA_COUNT {SECRET}"), RequestError),
-        (RuntimeError(f"Runtime coordinator has a failed worker; refusing {SECRET}"), WorkerFailedError),
-        (SubmitError(f"command queue is full; retry later {SECRET}"), ServerBusyError),
-        (SubmitError(f"too many requests in flight; retry later {SECRET}"), ServerBusyError),
-        (SubmitError(f"shutting down {SECRET}"), ShuttingDownError),
-        (TypeError(f"incompatible function arguments {SECRET}"), RequestError),
-        (OverflowError(SECRET), RequestError),
-        (RuntimeError(f"request was cancelled {SECRET}"), RequestCancelledError),
-        (RuntimeError(f"CUDA error in {SECRET}"), GenerationError),
-        (MemoryError(SECRET), GenerationError),
+        (RuntimeError(f"EDGELLM_INPUT_TOO_LONG: {NATIVE_TEXT}"), ContextLengthError),
+        (RuntimeError(f"foo EDGELLM_INPUT_TOO_LONG {NATIVE_TEXT}"), ContextLengthError),
+        (RuntimeError(f"EDGELLM_BAD_GUIDE: {NATIVE_TEXT}"), InvalidSchemaError),
+        (RuntimeError(f"EDGELLM_BAD_VALUE: {NATIVE_TEXT}"), RequestError),
+        (RuntimeError(f"EDGELLM_BAD_MEDIA_COUNT {NATIVE_TEXT}"), RequestError),
+        (RuntimeError(f"Runtime coordinator has a failed worker; refusing {NATIVE_TEXT}"), WorkerFailedError),
+        (SubmitError(f"command queue is full; retry later {NATIVE_TEXT}"), ServerBusyError),
+        (SubmitError(f"too many requests in flight; retry later {NATIVE_TEXT}"), ServerBusyError),
+        (SubmitError(f"shutting down {NATIVE_TEXT}"), ShuttingDownError),
+        (TypeError(f"incompatible function arguments {NATIVE_TEXT}"), RequestError),
+        (OverflowError(NATIVE_TEXT), RequestError),
+        (RuntimeError(f"request was cancelled {NATIVE_TEXT}"), RequestCancelledError),
+        (RuntimeError(f"CUDA error in {NATIVE_TEXT}"), GenerationError),
+        (MemoryError(NATIVE_TEXT), GenerationError),
     ],
 )
 def test_causes_are_told_apart_and_native_text_stays_behind(error: Exception, kind: type[EdgeLLMError]) -> None:
     mapped = map_request_error(NVIDIAS, error)
     assert type(mapped) is kind
-    assert SECRET not in str(mapped)
+    assert NATIVE_TEXT not in str(mapped)
 
 
 def test_texts_of_our_own_module_are_made_for_clients() -> None:

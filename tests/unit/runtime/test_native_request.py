@@ -5,11 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from edgellm.errors import InvalidSchemaError, UnsupportedParameterError
-from edgellm.runtime.generation import ChatPrompt, GenerationRequest, TextPrompt, TokenPrompt
-from edgellm.runtime.messages import template_message
-from edgellm.runtime.native_request import NativeRequestBuilder
-from edgellm.runtime.sampling_params import SamplingParams
 from tests.unit.runtime.scripted_runtime import (
     ContextCacheCommitPolicy,
     ContextCacheLookupPolicy,
@@ -17,6 +12,12 @@ from tests.unit.runtime.scripted_runtime import (
     ScriptedModule,
     ToolChoiceMode,
 )
+
+from edgellm.errors import InvalidSchemaError, UnsupportedParameterError
+from edgellm.runtime.generation import ChatPrompt, GenerationRequest, TextPrompt, TokenPrompt
+from edgellm.runtime.messages import template_message
+from edgellm.runtime.native_request import NativeRequestBuilder
+from edgellm.runtime.sampling_params import SamplingParams
 
 USER = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f", "description": "d"}}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.runtime.scripted_model import VOCAB_SIZE, WordCodec
+from tests.unit.runtime.scripted_runtime import ScriptedModule
+
 from edgellm.errors import ContextLengthError, RequestError, UnsupportedParameterError
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest, TextPrompt, TokenPrompt
 from edgellm.runtime.length_limits import LengthLimits
 from edgellm.runtime.prompt_front_end import MeasuringFrontEnd, TokenisingFrontEnd, prompt_bytes
 from edgellm.runtime.sampling_params import SamplingParams
-from tests.unit.runtime.scripted_model import VOCAB_SIZE, WordCodec
-from tests.unit.runtime.scripted_runtime import ScriptedModule
 
 LIMITS = LengthLimits(max_input_len=10, max_kv_cache_capacity=16)
 USER = [{"role": "user", "content": "one two"}]

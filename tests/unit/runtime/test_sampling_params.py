@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import pytest
+
 from edgellm.errors import RequestError
 from edgellm.runtime.sampling_params import GuidedDecoding, SamplingParams
 
@@ -116,13 +117,13 @@ def test_logit_bias_takes_ids_and_numeric_strings() -> None:
     bias = {0: 1, "7": -100, 2**31 - 1: 100.0}
     assert SamplingParams(logit_bias=bias).bias_by_token_id == {0: 1.0, 7: -100.0, 2**31 - 1: 100.0}
     assert SamplingParams(logit_bias=None).bias_by_token_id == {}
-    assert len(SamplingParams(logit_bias={i: 1.0 for i in range(1024)}).bias_by_token_id) == 1024
+    assert len(SamplingParams(logit_bias=dict.fromkeys(range(1024), 1.0)).bias_by_token_id) == 1024
 
 
 @pytest.mark.parametrize(
     "bias",
     [
-        {i: 1.0 for i in range(1025)},
+        dict.fromkeys(range(1025), 1.0),
         {True: 1.0},
         {-1: 1.0},
         {2**31: 1.0},

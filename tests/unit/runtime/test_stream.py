@@ -6,6 +6,10 @@ import threading
 from typing import Any
 
 import pytest
+from tests.unit.runtime.scripted_model import scripted_llm
+from tests.unit.runtime.scripted_runtime import FinishReason, Script, ScriptedModule, SubmitError
+from tests.unit.runtime.waiting import InThread, wait_until
+
 from edgellm.errors import (
     ClosedError,
     ContextLengthError,
@@ -16,9 +20,6 @@ from edgellm.errors import (
 )
 from edgellm.runtime.llm import LLM
 from edgellm.runtime.outputs import StreamDelta
-from tests.unit.runtime.scripted_model import scripted_llm
-from tests.unit.runtime.scripted_runtime import FinishReason, Script, ScriptedModule, SubmitError
-from tests.unit.runtime.waiting import InThread, wait_until
 
 USER = [{"role": "user", "content": "hi"}]
 PATHS = pytest.mark.parametrize("in_flight", [True, False], ids=["in flight", "blocking"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from edgellm.errors import RequestError
 from edgellm.runtime.tools import Tool, ToolChoice, normalise_tools, template_tool
 
