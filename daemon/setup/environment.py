@@ -11,6 +11,7 @@ import argparse
 import fcntl
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -243,6 +244,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="environment.py", description="Sets up what a make target needs.")
     parser.add_argument("profile", choices=sorted(PROFILES))
     profile = parser.parse_args(arguments).profile
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         set_up(profile)
     except progress.StepFailedError as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -64,7 +66,13 @@ def run(title: str, argv: Sequence[str], *, log: Path, environ: Mapping[str, str
     with (
         log.open("wb") as stream,
         subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, cwd=cwd
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            cwd=cwd,
+            start_new_session=True,  # so that the compilers below it can be ended together with it
         ) as process,
     ):
         output = process.stdout
@@ -84,8 +92,9 @@ def run(title: str, argv: Sequence[str], *, log: Path, environ: Mapping[str, str
                         tail.extend(line.rstrip() for line in lines if line.strip())
                     display.update(tail[-1].strip() if tail else "")
             exit_code = process.wait()
-        except BaseException:  # KeyboardInterrupt above all: the child must not go on alone
-            process.terminate()
+        except BaseException:  # an interrupt above all: nothing may go on alone
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
             process.wait()
             display.close("interrupted")
             raise

@@ -45,8 +45,10 @@ class FreshMachine:
         downloads = CACHE_FOLDER / f"debs-{SUITE}"
         downloads.mkdir(exist_ok=True)
         _check(
-            ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}", f"--cache-dir={downloads}"]
-            + [SUITE, str(root), mirror]
+            [
+                *("debootstrap", "--variant=minbase", f"--include={','.join(packages)}"),
+                *(f"--cache-dir={downloads}", SUITE, str(root), mirror),
+            ]
         )
         machine = cls(root)
         machine._copy_apt_configuration()
@@ -64,7 +66,9 @@ class FreshMachine:
         """As its administrator, with apt."""
         environ = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"}
         command = "apt-get -qq update && apt-get -qq -y --no-install-recommends install " + " ".join(packages)
-        outcome = self._nspawn(["bash", "-c", command], user="root", environ=environ, offline=False, deadline_seconds=900)
+        outcome = self._nspawn(
+            ["bash", "-c", command], user="root", environ=environ, offline=False, deadline_seconds=900
+        )
         assert outcome.code == 0, outcome.output[-3000:]
 
     def copy_checkout(self, source: Path) -> None:
