@@ -52,7 +52,7 @@ void StreamChannel::cancel() {
     readable_.notify_all();
 }
 
-void StreamChannel::set_stream_interval(int64_t n) { stream_interval_.store(n); }
+void StreamChannel::set_stream_interval(int64_t n) { stream_interval_.store(std::max<int64_t>(n, 1)); }
 
 int64_t StreamChannel::get_stream_interval() const { return stream_interval_.load(); }
 

@@ -106,10 +106,10 @@ TEST(a_reader_gets_every_chunk_of_a_producer) {
     CHECK(channel->is_finished());
 }
 
-TEST(settings_are_kept_as_given) {
+TEST(settings_are_kept_and_an_interval_below_one_acts_as_one) {
     const auto channel = StreamChannel::create();
     channel->set_stream_interval(0);
-    CHECK(channel->get_stream_interval() == 0);
+    CHECK(channel->get_stream_interval() == 1);
     channel->set_skip_special_tokens(false);
     CHECK(!channel->get_skip_special_tokens());
 }
