@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from edgellm.engines.cache_directory import default_cache_dir, models_dir
-from edgellm.engines.source import resolve
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 from tests.models.tiny_gguf import write_gguf
+
+from edgellm.engines.cache_directory import default_cache_dir, models_dir
+from edgellm.engines.source import resolve
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.source import resolve
 from edgellm.engines.store import prepare
@@ -50,7 +51,11 @@ def test_loading_gives_back_what_was_written(pristine_bundle: Bundle) -> None:
     ("field", "value"),
     [
         *((name, wrong) for name in ("model", "model_id", "architecture", "quantisation") for wrong in (None, "", 3)),
-        *((name, wrong) for name in ("vocab_size", "num_hidden_layers", "head_dim") for wrong in (0, -1, 1.5, True, "1")),
+        *(
+            (name, wrong)
+            for name in ("vocab_size", "num_hidden_layers", "head_dim")
+            for wrong in (0, -1, 1.5, True, "1")
+        ),
         ("max_position_embeddings", 1 << 40),
         ("source_kind", "onnx"),
         ("runtime", "tensorrt"),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from edgellm.engines import catalogue
 from edgellm.engines.catalogue import CATALOGUE, CatalogueEntry, install, locate
 from edgellm.engines.progress import Progress
@@ -28,12 +29,16 @@ ENTRY = CatalogueEntry(
 )
 
 
-def write_wheel(folder: Path, entry: CatalogueEntry = ENTRY, content: bytes = CONTENT, member: str = "tiny.gguf") -> Path:
+def write_wheel(
+    folder: Path, entry: CatalogueEntry = ENTRY, content: bytes = CONTENT, member: str = "tiny.gguf"
+) -> Path:
     stem = f"{entry.package.replace('-', '_')}-{entry.version}"
     path = folder / f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         wheel.writestr(f"edgellm_test_model/{member}", content)
-        wheel.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {entry.package}\nVersion: {entry.version}\n")
+        wheel.writestr(
+            f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {entry.package}\nVersion: {entry.version}\n"
+        )
         wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{stem}.dist-info/RECORD", "")
     return path
@@ -122,7 +127,9 @@ def test_a_wheel_without_the_file_is_refused(index: Path, models: Path) -> None:
         install(ENTRY, models)
 
 
-def test_a_python_without_pip_is_told_so(index: Path, models: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_python_without_pip_is_told_so(
+    index: Path, models: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     bare = tmp_path / "bare-python"
     bare.write_text("#!/bin/sh\necho '/usr/bin/python: No module named pip' >&2\nexit 1\n")
     bare.chmod(0o755)

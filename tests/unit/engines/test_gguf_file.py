@@ -6,13 +6,14 @@ from pathlib import Path
 
 import gguf
 import pytest
-from edgellm.engines.gguf_file import TensorType, read_gguf
-from edgellm.errors import CheckpointError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.models.tiny_checkpoints import VARIANTS
 from tests.models.tiny_gguf import write_gguf
 from tests.unit.engines.gguf_bytes import ARRAY, BOOL, F32, STRING, U32, GgufBytes, array, entry, number, string, tensor
+
+from edgellm.engines.gguf_file import TensorType, read_gguf
+from edgellm.errors import CheckpointError
 
 
 def write(path: Path, content: bytes | GgufBytes) -> Path:
@@ -140,7 +141,7 @@ def test_an_alignment_of_the_files_own_is_honoured(tmp_path: Path) -> None:
 def test_a_file_cut_anywhere_is_refused(pristine_gguf: Path, tmp_path: Path) -> None:
     content = pristine_gguf.read_bytes()
     header_bytes = read_gguf(pristine_gguf).header_bytes
-    cuts = [*range(0, 200), *range(200, header_bytes, 97), *range(header_bytes, len(content), 4099), len(content) - 1]
+    cuts = [*range(200), *range(200, header_bytes, 97), *range(header_bytes, len(content), 4099), len(content) - 1]
     path = tmp_path / "cut.gguf"
     for cut in cuts:
         path.write_bytes(content[:cut])

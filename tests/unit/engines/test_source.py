@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from edgellm.engines.cache_directory import default_cache_dir
 from edgellm.engines.source import SourceKind, resolve
 from edgellm.errors import ModelSourceError

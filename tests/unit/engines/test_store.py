@@ -12,6 +12,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
+
 from edgellm.engines import store
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.progress import Progress

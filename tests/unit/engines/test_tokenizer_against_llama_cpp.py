@@ -7,11 +7,12 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from tests.unit.engines.vocabulary_models import VocabularyModel, sample_texts, sentencepiece_model
+from tokenizers import Tokenizer
+
 from edgellm.engines.gguf_file import read_gguf
 from edgellm.engines.pretokenizers import PRE_TOKENIZERS
 from edgellm.engines.tokenizer_json import tokenizer_files
-from tests.unit.engines.vocabulary_models import VocabularyModel, sample_texts, sentencepiece_model
-from tokenizers import Tokenizer
 
 pytest.importorskip("xllamacpp", reason="llama.cpp is the peer of this test; it is in the bench dependency group")
 from tests.reference.llama_cpp_peer import LlamaCppPeer, PeerOptions

@@ -5,18 +5,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from edgellm.engines.gguf_file import read_gguf
-from edgellm.engines.pretokenizers import PRE_TOKENIZERS, kind_of
-from edgellm.engines.tokenizer_json import TokenizerFiles, tokenizer_files
-from edgellm.errors import CheckpointError, UnsupportedModelError
 from tests.models.tiny_checkpoints import VARIANTS
 from tests.models.tiny_gguf import write_gguf
 from tests.models.tiny_tokenizer import TinyTokenizer
 from tests.unit.engines.vocabulary_models import VocabularyModel, sample_texts, sentencepiece_model
 from tokenizers import Tokenizer
 
+from edgellm.engines.gguf_file import read_gguf
+from edgellm.engines.pretokenizers import PRE_TOKENIZERS, kind_of
+from edgellm.engines.tokenizer_json import TokenizerFiles, tokenizer_files
+from edgellm.errors import CheckpointError, UnsupportedModelError
+
 BASE = VocabularyModel(
-    texts=["<|endoftext|>", "<s>", "</s>", "a", "b", "ab", "Ġ"], kinds=[3, 3, 3, 1, 1, 1, 1], pre="gpt-2", merges=["a b"]
+    texts=["<|endoftext|>", "<s>", "</s>", "a", "b", "ab", "Ġ"],
+    kinds=[3, 3, 3, 1, 1, 1, 1],
+    pre="gpt-2",
+    merges=["a b"],
 )
 
 
@@ -68,7 +72,9 @@ def test_begin_and_end_tokens_are_added_as_the_file_says(tmp_path: Path) -> None
     assert tokenizer_of(both, tmp_path).encode("ab").ids == [1, 5, 2]
 
 
-@pytest.mark.parametrize(("pre", "adds_bos"), [("llama-bpe", True), ("tekken", True), ("qwen2", False), ("smollm", False)])
+@pytest.mark.parametrize(
+    ("pre", "adds_bos"), [("llama-bpe", True), ("tekken", True), ("qwen2", False), ("smollm", False)]
+)
 def test_a_silent_file_adds_a_begin_token_where_its_kind_does(tmp_path: Path, pre: str, adds_bos: bool) -> None:
     assert files_of(replace(BASE, pre=pre), tmp_path).config["add_bos_token"] is adds_bos
     silenced = replace(BASE, pre=pre, flags={"add_bos_token": False})
@@ -76,7 +82,10 @@ def test_a_silent_file_adds_a_begin_token_where_its_kind_does(tmp_path: Path, pr
 
 
 def test_control_tokens_are_special_and_user_defined_ones_are_not(tmp_path: Path) -> None:
-    added = {token["content"]: token["special"] for token in files_of(sentencepiece_model(), tmp_path).tokenizer["added_tokens"]}
+    added = {
+        token["content"]: token["special"]
+        for token in files_of(sentencepiece_model(), tmp_path).tokenizer["added_tokens"]
+    }
     assert added == {"<unk>": True, "<s>": True, "</s>": True, "[INST]": True, "<tool>": False}
 
 
@@ -133,7 +142,9 @@ def test_every_pre_tokenizer_is_found_again_from_its_fragment() -> None:
         assert PRE_TOKENIZERS[named].steps == entry.steps
 
 
-@pytest.mark.parametrize(("tiny", "kind"), [("gpt2", "gpt-2"), ("smollm", "smollm"), ("llama3", "llama-bpe"), ("qwen2", "qwen2")])
+@pytest.mark.parametrize(
+    ("tiny", "kind"), [("gpt2", "gpt-2"), ("smollm", "smollm"), ("llama3", "llama-bpe"), ("qwen2", "qwen2")]
+)
 def test_checkpoint_fragments_are_named(tmp_path: Path, tiny: str, kind: str) -> None:
     TinyTokenizer(pre_tokenizer=tiny).write(tmp_path, 64)
     assert kind_of(json.loads((tmp_path / "tokenizer.json").read_text())["pre_tokenizer"]) == kind
