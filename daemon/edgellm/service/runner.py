@@ -110,7 +110,7 @@ class Daemon:
                 raise _as_our_error(model.name, model.failure)
         self._supervisor.ready(f"serving on {self._listener.url}")
         self._say(f"ready after {lines.elapsed_seconds:.1f} s")
-        name = client.models[0].name
+        name = next(model.name for model in client.models if model.state is not ModelState.UNAVAILABLE)
         self._output.write(f"\n{how_to_talk(f'{self._listener.url}/v1', name, with_key=self._with_keys)}\n\n")
         self._output.flush()
 

@@ -1,0 +1,216 @@
+"""The daemon's life: HTTP before models, READY after a token, a drain at the first signal, an end at the second."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable
+
+import httpx
+import pytest
+from tests.unit.serving.scripted_lane import ScriptedLane, spec_of, until
+
+from edgellm.api.app import create_app
+from edgellm.config import Settings
+from edgellm.errors import CheckpointError, EdgeLLMError, WorkerFailedError
+from edgellm.service.address import listen
+from edgellm.service.notify import Supervisor
+from edgellm.service.runner import Daemon
+from edgellm.serving.model import LoadProgress, ModelSpec, OpenedModel, ReportProgress
+
+
+class HeardSupervisor(Supervisor):
+    """Remembers what systemd would have been told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+
+    def _send(self, state: str) -> None:
+        self.heard += state.split("\n")
+
+    def has_heard(self, word: str) -> bool:
+        return any(state.startswith(word) for state in self.heard)
+
+
+class RunningDaemon:
+    """A daemon on this thread's event loop, with its output and what it told its supervisor."""
+
+    def __init__(self, *specs: ModelSpec, **settings: object) -> None:
+        self.listener = listen("127.0.0.1", 0)
+        self.output = io.StringIO()
+        self.supervisor = HeardSupervisor()
+        self.daemon = Daemon(
+            Settings.model_validate(settings),
+            self.listener,
+            specs,
+            create_app,
+            supervisor=self.supervisor,
+            output=self.output,
+        )
+        self.url = self.listener.url
+
+    async def status_of(self, path: str) -> int:
+        async with httpx.AsyncClient(base_url=self.url) as client:
+            return (await client.get(path)).status_code
+
+    async def ask(self) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=self.url, timeout=30) as client:
+            body = {"messages": [{"role": "user", "content": "Hi"}]}
+            return await client.post("/v1/chat/completions", json=body)
+
+    async def ready(self) -> None:
+        await until(lambda: self.supervisor.has_heard("READY=1"))
+
+
+def interrupt(number: signal.Signals = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), number)
+
+
+def run(running: RunningDaemon, story: Callable[[], Awaitable[None]]) -> None:
+    """The daemon and a story about it, both to their ends."""
+    assert threading.current_thread() is threading.main_thread()
+
+    async def both() -> None:
+        async with asyncio.timeout(60):
+            serving = asyncio.create_task(running.daemon.run())
+            try:
+                await story()
+            except BaseException:
+                serving.cancel()
+                raise
+            finally:
+                await asyncio.wait((serving,))
+            serving.result()
+
+    asyncio.run(both())
+
+
+def gated_spec(gate: asyncio.Event, lane: ScriptedLane) -> ModelSpec:
+    async def open_lanes(report: ReportProgress) -> OpenedModel:
+        report(LoadProgress("lowering", 0.5))
+        await gate.wait()
+        return OpenedModel([lane])
+
+    return ModelSpec("tiny", open_lanes)
+
+
+def test_http_answers_while_models_load_and_ready_comes_after() -> None:
+    gate, lane = asyncio.Event(), ScriptedLane()
+    running = RunningDaemon(gated_spec(gate, lane))
+
+    async def story() -> None:
+        await until(lambda: "tiny: lowering" in running.output.getvalue())
+        assert await running.status_of("/health/live") == 200
+        assert await running.status_of("/health/ready") == 503
+        assert "STATUS=tiny: lowering" in running.supervisor.heard
+        assert running.supervisor.has_heard("EXTEND_TIMEOUT_USEC=")
+        assert not running.supervisor.has_heard("READY=1")
+        gate.set()
+        await running.ready()
+        assert await running.status_of("/health/ready") == 200
+        interrupt()
+
+    run(running, story)
+    assert lane.closed == 1
+    assert running.supervisor.heard[-2:][0] == "STOPPING=1"
+
+
+def test_how_to_talk_to_it_is_said_once_it_is_ready() -> None:
+    running = RunningDaemon(spec_of(ScriptedLane()))
+
+    async def story() -> None:
+        await running.ready()
+        interrupt(signal.SIGINT)
+
+    run(running, story)
+    output = running.output.getvalue()
+    assert output.index(f"listening on {running.url}") < output.index("ready after") < output.index("  curl    curl ")
+    assert f"  URL     {running.url}/v1\n" in output
+    assert "  Python  " in output
+
+
+def test_the_first_signal_lets_a_running_request_finish() -> None:
+    lane = ScriptedLane()
+    running = RunningDaemon(spec_of(lane))
+
+    async def story() -> None:
+        await running.ready()
+        asking = asyncio.create_task(running.ask())
+        await until(lambda: bool(lane.generations))
+        interrupt()
+        await until(lambda: "finishing 1 running request" in running.output.getvalue())
+        refused = await running.ask()
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+        lane.generations[0].say("done")
+        lane.generations[0].finish()
+        answer = await asking
+        assert answer.json()["choices"][0]["message"]["content"] == "done"
+
+    run(running, story)
+    assert not lane.generations[0].cancelled
+
+
+def test_the_second_signal_cancels_what_still_runs() -> None:
+    lane = ScriptedLane()
+    running = RunningDaemon(spec_of(lane), admission={"shutdown_drain_seconds": 600})
+
+    async def story() -> None:
+        await running.ready()
+        asking = asyncio.create_task(running.ask())
+        await until(lambda: bool(lane.generations))
+        interrupt()
+        await until(lambda: "interrupt again" in running.output.getvalue())
+        interrupt()
+        assert (await asking).status_code == 503
+
+    run(running, story)
+    assert lane.generations[0].cancelled
+    assert lane.closed == 1
+
+
+def test_an_interrupt_while_loading_ends_at_once() -> None:
+    running = RunningDaemon(gated_spec(asyncio.Event(), ScriptedLane()))
+
+    async def story() -> None:
+        await until(lambda: "tiny: lowering" in running.output.getvalue())
+        interrupt(signal.SIGINT)
+
+    run(running, story)
+    assert not running.supervisor.has_heard("READY=1")
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [(CheckpointError("weights.gguf is damaged"), CheckpointError), (ZeroDivisionError(), WorkerFailedError)],
+)
+def test_a_required_model_that_does_not_load_ends_the_daemon_with_its_error(
+    failure: Exception, expected: type[EdgeLLMError]
+) -> None:
+    async def fail(_report: ReportProgress) -> OpenedModel:
+        raise failure
+
+    running = RunningDaemon(ModelSpec("tiny", fail))
+
+    async def story() -> None:
+        """It ends by itself."""
+
+    with pytest.raises(expected):
+        run(running, story)
+    assert not running.supervisor.has_heard("READY=1")
+
+
+def test_a_model_that_is_not_required_may_be_missing() -> None:
+    async def fail(_report: ReportProgress) -> OpenedModel:
+        raise CheckpointError("weights.gguf is damaged")
+
+    running = RunningDaemon(spec_of(ScriptedLane()), ModelSpec("spare", fail, required=False))
+
+    async def story() -> None:
+        await running.ready()
+        interrupt()
+
+    run(running, story)
