@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from edgellm.config import limits
+from edgellm.config.cache_location import default_cache_dir
 
 DEFAULT_MODEL_SOURCE = "smollm2-135m-instruct"
 
@@ -18,12 +19,6 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(strict=True, gt=0, le=limits.DURATION_SECONDS_MAX, allow_inf_nan=False)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=limits.TOKENS_MAX)]
-
-
-def default_cache_dir() -> Path:
-    """``$XDG_CACHE_HOME/edgellm``, else ``~/.cache/edgellm``."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()) / "edgellm"
 
 
 class Section(BaseModel):
@@ -173,7 +168,7 @@ class Settings(Section):
     """The whole configuration."""
 
     cache_dir: Path = Field(
-        default_factory=default_cache_dir,
+        default_factory=lambda: default_cache_dir(os.environ),
         description="Where models and bundles are kept. Unset: `$XDG_CACHE_HOME/edgellm`, else `~/.cache/edgellm`.",
     )
     server: ServerSettings = Field(default=ServerSettings(), description="HTTP server.")
