@@ -39,7 +39,7 @@ lint:  ## ruff, mypy and the import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --config pyproject.toml
+	@$(BIN)/lint-imports pyproject.toml
 
 format:  ## Format the Python code and mend what ruff can mend
 	@$(SETUP) lint
