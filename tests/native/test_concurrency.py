@@ -42,12 +42,15 @@ SEEDED = [
     Ask(prompt_of(19), 28, temperature=1.5, top_p=0.8, seed=0, extensions={"frequency_penalty": 0.7}),
     Ask(prompt_of(64), 20, temperature=1.0, seed=3, extensions={"repetition_penalty": 1.3, "presence_penalty": -0.5}),
 ]
+# Variant, matrix type, threads, and whether the tensor library's own operators do the work.
 MODELS = (
-    ("llama-heads-6-2", "F32", 1),
-    ("qwen2", "Q8_0", 1),
-    ("qwen3", "Q4_1", 1),
-    ("llama", "F16", 1),
-    ("qwen3", "Q8_0", 2),
+    ("llama-heads-6-2", "F32", 1, False),
+    ("qwen2", "Q8_0", 1, False),
+    ("qwen3", "Q4_1", 1, False),
+    ("llama", "F16", 1, False),
+    ("llama-multi-query", "Q8_0", 1, True),
+    ("qwen3", "F32", 1, True),
+    ("qwen3", "Q8_0", 2, False),
 )
 
 
@@ -61,8 +64,9 @@ def wait_until(reached: object, what: str) -> None:
 
 @pytest.fixture(scope="module", params=MODELS, ids=lambda model: "-".join(map(str, model)))
 def engine(request: pytest.FixtureRequest, tiny_bundle: BundleMaker) -> Iterator[NativeEngine]:
-    variant, matrix_type, threads = request.param
-    engine = NativeEngine(tiny_bundle(variant, matrix_type), sequences=4, threads=threads, max_kv_tokens=256)
+    variant, matrix_type, threads, portable = request.param
+    options = {"threads": threads, "portable_attention": portable, "max_kv_tokens": 256}
+    engine = NativeEngine(tiny_bundle(variant, matrix_type), sequences=4, **options)
     yield engine
     engine.close()
 
