@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from edgellm.errors import EdgeLLMError
+from edgellm.errors import EdgeLLMError, RequestCancelledError
 from edgellm.runtime.contract import GenerationResponse, RequestHandle, RuntimeModule, StreamChannel, StreamChunk
 from edgellm.runtime.native_errors import map_request_error
 
@@ -148,6 +148,8 @@ class BlockingGeneration:
     def result(self) -> GenerationResponse:
         self._worker.join()
         if self._response is not None:
+            if self._cancelled and "CANCELLED" in [reason.name for reason in self._response.finish_reasons]:
+                raise RequestCancelledError("the request was cancelled")
             return self._response
         error = self._error or RuntimeError("no response")
         raise map_request_error(self._module, error, cancelled=self._cancelled) from error

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from edgellm.errors import EdgeLLMError, GenerationError, RequestCancelledError
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.contract import context_cache_counters
-from edgellm.runtime.deltas import merge_deltas, to_delta
+from edgellm.runtime.deltas import merge_deltas, to_delta, to_output
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.llm import LLM
 from edgellm.runtime.loaded_model import LoadedModel
@@ -161,11 +161,13 @@ class InProcessGeneration:
             if delta.finish_reason not in _UNFINISHED_REASONS:
                 self._hand_over(delta)
             break
-        self._running.result()
-        if last is None or last.finish_reason == "error":
-            return GenerationError("the runtime could not finish this request")
-        if last.finish_reason == "cancelled":
+        output = to_output(self._running.result())
+        reason = last.finish_reason if last is not None else output.finish_reason
+        if reason == "cancelled":
             return RequestCancelledError("the request was cancelled")
+        # A text whose end nobody announced did not end well, whatever else the runtime says.
+        if last is None or reason == "error":
+            return GenerationError("the runtime could not finish this request")
         return None
 
     def _hand_over(self, delta: StreamDelta) -> None:
@@ -174,6 +176,8 @@ class InProcessGeneration:
             wake, self._wake_is_due = not self._wake_is_due, True
         if wake:
             self._call_loop(self._readable.set)
+        elif self._loop.is_closed():  # nobody will come for it
+            self._running.cancel()
 
     def _take(self) -> list[StreamDelta]:
         with self._handing_over:
@@ -186,9 +190,9 @@ class InProcessGeneration:
         self._released.set()
         self._readable.set()
 
-    def _call_loop(self, callback: object, *arguments: object) -> None:
+    def _call_loop(self, callback: Callable[..., object], *arguments: object) -> None:
         try:
-            self._loop.call_soon_threadsafe(callback, *arguments)  # type: ignore[arg-type]
+            self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:  # the loop was closed under us: nobody is left to tell
             self._running.cancel()
 
