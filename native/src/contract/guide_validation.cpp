@@ -32,7 +32,7 @@ public:
 
     void begin_object() override { open_.push_back(next_); }
     void begin_array() override { open_.push_back(next_); }
-    void end() override {
+    void end(std::size_t /*past*/) override {
         open_.pop_back();
         next_ = open_.empty() ? Position::kSchema : open_.back();
     }
@@ -75,9 +75,9 @@ public:
         }
         ++depth_;
     }
-    void end() override { --depth_; }
-    void string() override { ++(depth_ == 1 && is_array_ ? string_count_ : other_count_); }
-    void scalar() override { ++other_count_; }
+    void end(std::size_t /*past*/) override { --depth_; }
+    void string(const std::string& /*value*/, std::size_t /*past*/) override { ++(depth_ == 1 && is_array_ ? string_count_ : other_count_); }
+    void scalar(std::size_t /*past*/) override { ++other_count_; }
 
 private:
     void open_other() {

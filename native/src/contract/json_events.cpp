@@ -79,6 +79,7 @@ private:
     // Opens a container or reads a whole scalar.
     bool read_value() {
         skip_space();
+        handler_.at(at_);
         switch (peek()) {
             case '{':
                 ++at_;
@@ -94,13 +95,13 @@ private:
                 if (!read_string()) {
                     return false;
                 }
-                handler_.string();
+                handler_.string(string_, at_);
                 return true;
             default:
                 if (!take("true") && !take("false") && !take("null") && !read_number()) {
                     return false;
                 }
-                handler_.scalar();
+                handler_.scalar(at_);
                 return true;
         }
     }
@@ -111,7 +112,7 @@ private:
         skip_space();
         if (take(innermost.container == Container::kObject ? '}' : ']')) {
             open_.pop_back();
-            handler_.end();
+            handler_.end(at_);
             return true;
         }
         if (!innermost.is_empty) {

@@ -11,12 +11,13 @@ namespace edgellm {
 class JsonHandler {
 public:
     virtual ~JsonHandler() = default;
+    virtual void at(std::size_t /*byte*/) {}         // where the value that is told next begins
     virtual void begin_object() {}
     virtual void begin_array() {}
-    virtual void end() {}                            // of the innermost object or array
+    virtual void end(std::size_t /*past*/) {}        // of the innermost object or array; past its last byte
     virtual void key(const std::string& /*name*/) {} // unescaped
-    virtual void string() {}
-    virtual void scalar() {}                         // number, true, false, null
+    virtual void string(const std::string& /*value*/, std::size_t /*past*/) {}  // unescaped
+    virtual void scalar(std::size_t /*past*/) {}     // number, true, false, null
 };
 
 // The byte where the text stops being JSON, or nullopt when all of it is one JSON value.
