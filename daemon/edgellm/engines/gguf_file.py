@@ -276,7 +276,11 @@ class _HeaderReader:
         length_bytes = self._number("Q")
         if not 0 < length_bytes <= MAX_KEY_BYTES:
             self._fail(f"a name of {length_bytes} bytes (1 to {MAX_KEY_BYTES} are possible)")
-        return self._text(length_bytes)
+        name = self._text(length_bytes)
+        # Names go into messages, which are one line each.
+        if not name.isprintable():
+            self._fail("a name that holds control characters")
+        return name
 
     def _text(self, length_bytes: int) -> str:
         try:
