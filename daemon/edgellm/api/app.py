@@ -16,6 +16,7 @@ from edgellm.api.chat_completions import chat_completions
 from edgellm.api.completions import completions
 from edgellm.api.gate import Gate
 from edgellm.api.http_counters import HttpCounters
+from edgellm.api.json_body import BodyReader
 from edgellm.api.keys import KeyRing
 from edgellm.api.openapi import describe
 from edgellm.api.service import ApiService
@@ -32,7 +33,8 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
     settings = settings or ApiSettings()
     keys = KeyRing(settings.api_keys)
     counters = HttpCounters()
-    service = ApiService(engine, settings, counters)
+    bodies = BodyReader(settings.body_bytes_max, settings.bodies_bytes_max, settings.body_deadline_seconds)
+    service = ApiService(engine, settings, counters, bodies)
     app = FastAPI(
         title="edgellm",
         version=__version__,

@@ -7,35 +7,50 @@ import asyncio
 from pydantic_core import from_json
 from starlette.types import Receive
 
+from edgellm.api import limits
 from edgellm.api.error_mapping import HttpError
-from edgellm.errors import RequestError
+from edgellm.errors import RequestError, ServerBusyError
 
 
 class ClientGoneError(Exception):
     """The client closed the connection before its request was complete."""
 
 
-async def read_body(receive: Receive, size_bytes_max: int, deadline_seconds: float) -> bytes:
-    """The whole body. Raises HttpError (413, 408) or ClientGoneError."""
-    pieces: list[bytes] = []
-    size_bytes = 0
-    try:
-        async with asyncio.timeout(deadline_seconds):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGoneError
-                piece = message.get("body", b"")
-                size_bytes += len(piece)
-                if size_bytes > size_bytes_max:
-                    raise too_large(size_bytes_max)
-                pieces.append(piece)
-                if not message.get("more_body", False):
-                    return b"".join(pieces)
-    except TimeoutError:
-        raise HttpError(
-            408, "The request body did not arrive in time.", "request_timeout", [(b"connection", b"close")]
-        ) from None
+class BodyReader:
+    """Reads bodies; what it holds of all of them at a time is bounded, whatever the number of connections."""
+
+    def __init__(self, body_bytes_max: int, bodies_bytes_max: int, deadline_seconds: float) -> None:
+        self._body_bytes_max = body_bytes_max
+        self._bodies_bytes_max = bodies_bytes_max
+        self._deadline_seconds = deadline_seconds
+        self._held_bytes = 0
+
+    async def read(self, receive: Receive) -> bytes:
+        """The whole body. Raises HttpError (413, 408), ServerBusyError or ClientGoneError."""
+        pieces: list[bytes] = []
+        size_bytes = 0
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGoneError
+                    piece = message.get("body", b"")
+                    size_bytes += len(piece)
+                    self._held_bytes += len(piece)
+                    if size_bytes > self._body_bytes_max:
+                        raise too_large(self._body_bytes_max)
+                    if self._held_bytes > self._bodies_bytes_max:
+                        raise ServerBusyError("Too many large requests are being sent at the same time.")
+                    pieces.append(piece)
+                    if not message.get("more_body", False):
+                        return b"".join(pieces)
+        except TimeoutError:
+            raise HttpError(
+                408, "The request body did not arrive in time.", "request_timeout", [(b"connection", b"close")]
+            ) from None
+        finally:
+            self._held_bytes -= size_bytes
 
 
 def too_large(size_bytes_max: int) -> HttpError:
@@ -48,7 +63,9 @@ def too_large(size_bytes_max: int) -> HttpError:
 
 
 def parse_json_object(body: bytes) -> dict[str, object]:
-    """A parser that bounds its depth by itself, so that no input reaches the interpreter's recursion limit."""
+    """Raises RequestError. The parser bounds its depth itself: no input reaches the interpreter's recursion limit."""
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > limits.JSON_SEPARATORS_MAX:
+        raise RequestError("The request body holds more values than any request needs.")
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+JSON_SEPARATORS_MAX: Final = 2**19  # commas and opening brackets of a body: what parsing it may cost
 CHOICES_MAX: Final = 8
 PROMPTS_MAX: Final = 64
 MESSAGES_MAX: Final = 512

@@ -8,11 +8,11 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from edgellm.api.http_counters import HttpCounters
-from edgellm.api.json_body import parse_json_object, read_body
+from edgellm.api.json_body import BodyReader, parse_json_object
 from edgellm.api.settings import ApiSettings
 from edgellm.api.wire.fields import ParseContext, WireModel
 from edgellm.api.wire.validation import validated
-from edgellm.errors import UnknownParameterError, UnsupportedParameterError
+from edgellm.errors import UnsupportedParameterError
 from edgellm.serving.engine_client import EngineClient
 
 Model = TypeVar("Model", bound=WireModel)
@@ -32,17 +32,16 @@ class ApiService:
     engine: EngineClient
     settings: ApiSettings
     counters: HttpCounters
+    bodies: BodyReader
 
     async def read(self, request: Request, model: type[Model]) -> Model:
         """The body as a wire model; RequestError or HttpError says what is wrong with it."""
-        body = await read_body(request.receive, self.settings.body_bytes_max, self.settings.body_deadline_seconds)
+        body = await self.bodies.read(request.receive)
         context = ParseContext(self.settings.unknown_fields)
         try:
             return validated(model, parse_json_object(body), context)
         except UnsupportedParameterError as error:
             self.counters.unsupported_field(error.param or "")
-            raise
-        except UnknownParameterError:
             raise
         finally:
             for _ in range(context.unknown):

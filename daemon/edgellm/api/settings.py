@@ -17,6 +17,7 @@ class ApiSettings:
     allowed_hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1")  # names without port
     cors_origins: tuple[str, ...] = ()
     body_bytes_max: int = 8 * 2**20
+    bodies_bytes_max: int = 64 * 2**20  # held of all bodies that are still coming
     body_deadline_seconds: float = 60.0
     heartbeat_seconds: float = 15.0  # between comment lines of a stream that has no token yet
     base_url: str = "http://127.0.0.1:8000/v1"  # for people: shown on the status page

@@ -71,6 +71,10 @@ class Exchange:
         self._writable.set()
         self.task = asyncio.ensure_future(app(scope, self._incoming.get, self._send))
 
+    def send_on(self, piece: bytes) -> None:
+        """A piece of a body that goes on."""
+        self._incoming.put_nowait({"type": "http.request", "body": piece, "more_body": True})
+
     def leave(self) -> None:
         self._incoming.put_nowait({"type": "http.disconnect"})
 

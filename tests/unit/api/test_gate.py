@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.api.asgi_client import AsgiClient, application, run
-from tests.unit.serving.scripted_lane import ScriptedLane, say_words, spec_of, until
+from tests.unit.serving.scripted_lane import ScriptedLane, say_words, settle, spec_of, until
 
 from edgellm.api.app import create_app
 from edgellm.api.keys import ApiKey
@@ -291,12 +291,29 @@ def test_a_body_over_the_cap_is_refused_by_its_length_or_while_it_comes() -> Non
     run(scenario())
 
 
+def test_what_is_held_of_all_bodies_is_bounded() -> None:
+    async def scenario() -> None:
+        settings = ApiSettings(bodies_bytes_max=1000)
+        json_kind = ("content-type", "application/json")
+        async with application(talking_lane(), settings=settings) as (client, _):
+            slow = client.start("POST", "/v1/completions", [], headers=[json_kind])
+            slow.send_on(b"x" * 900)
+            await settle()
+            answer = await client.request("POST", "/v1/completions", b"x" * 200, headers=[json_kind])
+            assert (answer.status, answer.error["code"]) == (429, "server_busy")
+            slow.leave()
+            await slow.done()
+            assert (await client.chat()).status == 200
+
+    run(scenario())
+
+
 def test_a_body_that_never_ends_runs_into_its_deadline() -> None:
     async def scenario() -> None:
         settings = ApiSettings(body_deadline_seconds=0.01)
         async with application(talking_lane(), settings=settings) as (client, _):
             exchange = client.start("POST", "/v1/completions", [], headers=[("content-type", "application/json")])
-            exchange._incoming.put_nowait({"type": "http.request", "body": b"{", "more_body": True})
+            exchange.send_on(b"{")
             await until(lambda: bool(exchange.answer.pieces))
             assert exchange.answer.status == 408
             exchange.leave()

@@ -37,6 +37,7 @@ BODIES = {
     "surrogates as bytes": b'{"messages":[{"role":"user","content":"\xed\xa0\x80"}]}',
     "UTF-16": VALID.decode().encode("utf-16"),
     "a byte order mark": b"\xef\xbb\xbf" + VALID,
+    "millions of values": VALID[:-1] + b', "metadata": [' + b"[]," * 2_000_000 + b"1]}",
     "a control character": b'{"messages":[{"role":"user","content":"\x01"}]}',
 }
 
