@@ -16,6 +16,7 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError, TemplateError, UndefinedError
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
+from jinja2.utils import Namespace
 
 from edgellm.errors import CheckpointError, RequestError
 from edgellm.parsing.render_budget import (
@@ -46,9 +47,31 @@ class _GenerationTag(Extension):
 
     tags = {"generation"}  # noqa: RUF012  # the attribute that jinja reads
 
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+class _Namespace(Namespace):
+    """A namespace whose fields cannot stand in for Python's own names."""
+
+    def __init__(*args: Any, **fields: Any) -> None:  # every name must be free to be a field
+        Namespace.__init__(*args, **fields)
+        for name in dict(*args[1:], **fields):
+            _refuse_private(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _refuse_private(name)
+        super().__setitem__(name, value)
+
+
+def _refuse_private(name: str) -> None:
+    if name.startswith("_"):
+        raise SecurityError("a namespace field may not begin with an underscore")
+
+
+def _make_dict(*args: Any, **fields: Any) -> dict[Any, Any]:
+    return dict(*args, **fields)
 
 
 def _raise_exception(message: object) -> NoReturn:
@@ -85,6 +108,8 @@ class ChatTemplate:
             trim_blocks=True, lstrip_blocks=True, extensions=[LoopControlExtension, _GenerationTag]
         )
         environment.filters["tojson"] = _tojson
+        environment.globals["namespace"] = _Namespace
+        environment.globals["dict"] = _make_dict
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = _strftime_now
         try:

@@ -137,6 +137,9 @@ class PromptCodec:
                 "this model has no chat template: use /v1/completions, or apply_chat_template false", param="messages"
             )
 
+        if tools and not self.traits.shows_tools:
+            raise UnsupportedParameterError("this model's chat template has no place for tools", param="tools")
+
         def guard(text: str, path: str) -> str:
             return self._guard.mark(_checked(text, path))
 

@@ -137,6 +137,18 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
             raise BudgetExceeded("a number of too many digits")
         return super().call_binop(context, operator, left, right)
 
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        plain = super().wrap_str_format(value)
+        if plain is None:
+            return None
+        pattern = str(value.__self__)
+
+        def checked(*args: Any, **kwargs: Any) -> str:
+            _refuse_wide_format(pattern)
+            return plain(*args, **kwargs)
+
+        return checked
+
     # The odd names keep those of the callee's keyword arguments free.
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         budget = _budget(__context)
@@ -210,8 +222,6 @@ def _check_text_method(budget: RenderBudget, owner: str, method: str, args: tupl
         budget.fits(sum(len(part) + len(owner) for part in args[0] if isinstance(part, str)))
     elif method == "replace" and len(args) > 1:
         _check_replacement(budget, owner, args[0], args[1])
-    elif method in ("format", "format_map"):
-        _refuse_wide_format(owner)
 
 
 def _check_replacement(budget: RenderBudget, text: str, old: Any, new: Any) -> None:

@@ -2,9 +2,9 @@
 
 Rendering a template puts two kinds of text into one string: the template's own, where ``<|im_end|>`` means the
 control token, and that of messages and tools, where it means ten characters. The guard keeps them apart. Texts of
-messages get a mark before each place where a control token's text begins, and where one might begin that the next
-text completes. In the rendered string an unmarked control text is therefore the template's: it is wrapped, the marks
-are removed, and a second tokenizer, equal but for knowing control tokens only in their wrapped form, makes the ids.
+messages get a mark inside each control token's text, and at their ends where they hold part of one that a neighbour
+could complete. In the rendered string a whole control text is therefore the template's: it is wrapped, the marks are
+removed, and a second tokenizer, equal but for knowing control tokens only in their wrapped form, makes the ids.
 Where no mark was needed, as is usual, the plain tokenizer gives the same ids and is used.
 """
 
@@ -19,9 +19,11 @@ from tokenizers import Tokenizer
 
 # Unicode noncharacters: never part of exchanged text. Where a client sends them all the same they become U+FFFD.
 MARK = "\U0010fffe"
+LITERAL_MARK = "\U000fffff"  # before a control token's text that is a single character and has no inside
 OPEN = "\U0010ffff"
 CLOSE = "\U000ffffe"
-_RESERVED = {ord(character): "\ufffd" for character in (MARK, OPEN, CLOSE)}
+_RESERVED_CHARACTERS = re.compile(f"[{MARK}{LITERAL_MARK}{OPEN}{CLOSE}]")
+_RESERVED = {ord(character): "\ufffd" for character in (MARK, LITERAL_MARK, OPEN, CLOSE)}
 
 
 class SpecialTextGuard:
@@ -39,8 +41,11 @@ class SpecialTextGuard:
         self._always_wrap = any(token.special and token.normalized for token in added) and bool(
             tokenizer.normalizer is not None
         )
-        self._template_texts = _alternatives({token.content for token in added if token.content}, prefix=f"(?<!{MARK})")
-        self._begins = _alternatives(special, prefix="(?=", suffix=")")
+        self._template_texts = _alternatives(
+            {token.content for token in added if token.content}, prefix=f"(?<!{LITERAL_MARK})"
+        )
+        self._singles = _alternatives({text for text in special if len(text) == 1})
+        self._first_characters = _alternatives({text for text in special if len(text) > 1}, prefix="(?=", suffix=").")
         starts = {text[:length] for text in special for length in range(1, len(text))}
         self._dangling_end = _alternatives(starts, suffix=r"\Z")
         ends = {text[start:] for text in special for start in range(1, len(text))}
@@ -48,11 +53,13 @@ class SpecialTextGuard:
 
     def mark(self, text: str) -> str:
         """``text`` as it may be rendered: control tokens in it, and parts of them at its ends, are marked."""
-        if MARK in text or OPEN in text or CLOSE in text:
+        if _RESERVED_CHARACTERS.search(text):
             text = text.translate(_RESERVED)
-        if self._begins is None or not text:
-            return text
-        marked = self._begins.sub(MARK, text)
+        marked = text
+        if self._singles is not None:
+            marked = self._singles.sub(lambda match: LITERAL_MARK + match[0], marked)
+        if self._first_characters is not None:
+            marked = self._first_characters.sub(lambda match: match[0] + MARK, marked)
         if self._dangling_end is not None and self._dangling_end.search(text):
             marked += MARK
         if self._dangling_start is not None and self._dangling_start.match(text):
@@ -60,11 +67,11 @@ class SpecialTextGuard:
         return marked
 
     def unmark(self, rendered: str) -> str:
-        return rendered.replace(MARK, "")
+        return rendered.replace(MARK, "").replace(LITERAL_MARK, "")
 
     def encode(self, rendered: str) -> list[int]:
         """Token ids of a rendered prompt; marks do not count as text."""
-        if MARK not in rendered and not self._always_wrap:
+        if MARK not in rendered and LITERAL_MARK not in rendered and not self._always_wrap:
             ids: list[int] = self._plain.encode(rendered, add_special_tokens=False).ids
             return ids
         text = rendered
@@ -88,7 +95,7 @@ def _alternatives(texts: set[str], prefix: str = "", suffix: str = "") -> re.Pat
     if not texts:
         return None
     ordered = sorted(texts, key=lambda text: (-len(text), text))
-    return re.compile(f"{prefix}(?:{'|'.join(map(re.escape, ordered))}){suffix}")
+    return re.compile(f"{prefix}(?:{'|'.join(map(re.escape, ordered))}){suffix}", re.DOTALL)
 
 
 def _wrapped_json(tokenizer: dict[str, Any]) -> dict[str, Any]:

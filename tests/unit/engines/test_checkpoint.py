@@ -44,8 +44,7 @@ def test_shards_are_found_without_an_index(checkpoint_copy: Path) -> None:
 
 def test_the_single_file_wins_over_others_beside_it(checkpoint_copy: Path) -> None:
     (checkpoint_copy / INDEX).unlink()
-    first, second = shards(checkpoint_copy)
-    shutil.copy(first, checkpoint_copy / "model.safetensors")
+    shutil.copy(shards(checkpoint_copy)[0], checkpoint_copy / "model.safetensors")
     checkpoint = Checkpoint(checkpoint_copy)
     assert [file.path.name for file in checkpoint.files] == ["model.safetensors"]
 
