@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -86,17 +86,21 @@ def add_setting_options(group: argparse._ArgumentGroup, options: tuple[SettingOp
             group.add_argument(option.spelling, action=argparse.BooleanOptionalAction, help=help_text)
 
 
-def load_from_arguments(namespace: argparse.Namespace) -> LoadedSettings:
-    """Settings from what was said on the command line, over environment, file and defaults."""
+def load_from_arguments(
+    namespace: argparse.Namespace, models: Sequence[str] = (), models_spelling: str = ""
+) -> LoadedSettings:
+    """Settings from what was said on the command line, over environment, file and defaults.
+
+    ``models`` are NAME=SOURCE texts that replace the configured models.
+    """
     from edgellm.config import Flag, ModelSettings, Settings, load_settings
     from edgellm.config.environment import parse_model_argument
 
     flags: dict[tuple[str, ...], Flag] = dict(_said(namespace, SERVER_OPTIONS, Settings))
     model_flags = {path[-1]: flag for path, flag in _said(namespace, MODEL_OPTIONS, ModelSettings).items()}
-    arguments = [*getattr(namespace, "model_argument", ()), *(getattr(namespace, "model", None) or ())]
-    if arguments:
-        spelling = "--model" if getattr(namespace, "model", None) else "MODEL"
-        flags["models",] = Flag([parse_model_argument(text, spelling) for text in arguments], spelling)
+    if models:
+        tables = [parse_model_argument(text, models_spelling) for text in models]
+        flags["models",] = Flag(tables, models_spelling)
     return load_settings(
         file=getattr(namespace, "config", None), environ=os.environ, flags=flags, model_flags=model_flags
     )

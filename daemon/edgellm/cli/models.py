@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from math import prod
 from pathlib import Path
 
 from edgellm.cli.arguments import UsageError, add_config_option, load_from_arguments
@@ -61,13 +62,45 @@ def _add(name: str, folder: Path) -> int:
 
 
 def _show(model: str, folder: Path, *, path_only: bool) -> int:
-    from edgellm.engines.source import resolve
+    from edgellm.engines.source import SourceKind, resolve
 
     source = resolve(model, folder, download=False)
     if path_only:
         print(source.path)
         return 0
-    print(f"name     {source.model_id}")
-    print(f"kind     {source.kind.value}")
-    print(f"path     {source.path}")
+    facts = _facts_of_gguf(source.path) if source.kind is SourceKind.GGUF else _facts_of_checkpoint(source.path)
+    for name, value in {"name": source.model_id, "kind": source.kind.value, **facts, "path": source.path}.items():
+        print(f"{name:<11} {value}")
     return 0
+
+
+def _facts_of_gguf(path: Path) -> dict[str, object]:
+    from edgellm.engines.gguf_file import read_gguf
+    from edgellm.engines.gguf_model import model_shape
+
+    gguf = read_gguf(path)
+    shape = model_shape(gguf)
+    return {
+        "family": shape.architecture,
+        "parameters": f"{sum(prod(tensor.shape) for tensor in gguf.tensors.values()) / 1e6:.0f} million",
+        "weights": shape.weight_type,
+        "context": f"{shape.context_length} tokens",
+        "vocabulary": f"{shape.vocab_size} tokens",
+        "size": f"{gguf.size_bytes / _MEGABYTE_BYTES:.0f} MB",
+    }
+
+
+def _facts_of_checkpoint(path: Path) -> dict[str, object]:
+    from edgellm.engines.checkpoint import CONFIG_FILE, Checkpoint
+    from edgellm.engines.lowering.model_config import decoder_config
+
+    checkpoint = Checkpoint(path)
+    config = decoder_config(path / CONFIG_FILE, checkpoint.config)
+    shapes = [located.stored.shape for located in checkpoint.tensors.values()]
+    return {
+        "family": config.model_type,
+        "parameters": f"{sum(prod(shape) for shape in shapes) / 1e6:.0f} million",
+        "weights": ", ".join(sorted({located.stored.dtype for located in checkpoint.tensors.values()})),
+        "context": f"{config.usable_context_length} tokens",
+        "vocabulary": f"{config.vocab_size} tokens",
+    }

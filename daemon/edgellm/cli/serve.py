@@ -33,7 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace) -> int:
     if namespace.model_argument and namespace.model:
         raise UsageError("give models as arguments or with --model, not both")
-    settings = load_from_arguments(namespace).settings
+    models, spelling = (namespace.model, "--model") if namespace.model else (namespace.model_argument, "MODEL")
+    settings = load_from_arguments(namespace, models, spelling).settings
     from edgellm.service.start import start
 
     return start(settings)

@@ -202,6 +202,8 @@ def _describe(error: ErrorDetails, origins: Mapping[str, str], file: Path | None
         return f"{where} must be at most {context['le']}"
     if kind == "literal_error":
         return f"{where} must be {context['expected']}"
+    if kind == "too_long":
+        return f"{where} may hold at most {context['max_length']} entries"
     if kind == "string_pattern_mismatch":
         return f"{where} may hold only letters, digits and . _ : / @ + -, and starts with a letter or digit"
     return f"{where} {_PLAIN_WORDS.get(kind) or error['msg']}"

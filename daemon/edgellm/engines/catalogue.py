@@ -15,7 +15,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgellm.engines.file_digest import READ_BYTES, whole_file_sha256
@@ -28,7 +28,10 @@ DOWNLOAD_PREFIX = ".download-"
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """``file`` is the member's name inside the wheel's package; ``size_bytes`` and ``sha256`` are the file's."""
+    """``file`` is the member's name inside the wheel's package; ``size_bytes`` and ``sha256`` are the file's.
+
+    ``sampling`` is what the model's authors recommend, where its file cannot say so.
+    """
 
     name: str
     package: str
@@ -39,6 +42,7 @@ class CatalogueEntry:
     wheel_bytes: int
     licence: str
     summary: str
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def requirement(self) -> str:
@@ -58,6 +62,7 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
             wheel_bytes=92_900_000,
             licence="Apache-2.0",
             summary="SmolLM2 135M Instruct, 4 bits a weight: small enough for any machine",
+            sampling={"temperature": 0.2, "top_p": 0.9},
         ),
     )
 }

@@ -28,7 +28,7 @@ class StageLines:
         self._open_line = False
 
     def show(self, model: str, stage: str, fraction: float | None) -> None:
-        text = f"{model}: {stage}"
+        text = stage if model in stage else f"{model}: {stage}"
         now = time.monotonic()
         is_new = text != self._shown_text
         interval = REDRAW_SECONDS if self._terminal else HEARTBEAT_SECONDS

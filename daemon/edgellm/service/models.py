@@ -46,7 +46,9 @@ def _spec(model: ModelSettings, cache_dir: Path) -> ModelSpec:
         llm = await asyncio.to_thread(_load, model, cache_dir, report)
         return opened_llm(llm)
 
-    return ModelSpec(name=name, open=open_model, sampling=model.sampling.model_dump(exclude_none=True))
+    recommended = CATALOGUE[model.source].sampling if model.source in CATALOGUE else {}
+    chosen = model.sampling.model_dump(exclude_none=True)
+    return ModelSpec(name=name, open=open_model, sampling={**recommended, **chosen})
 
 
 def _load(model: ModelSettings, cache_dir: Path, report: ReportProgress) -> LLM:

@@ -23,7 +23,6 @@ from edgellm.serving.model import ModelSpec, ModelState
 from edgellm.serving.settings import ServingSettings
 
 WATCH_SECONDS = 0.1
-EXTEND_START_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -99,8 +98,7 @@ class Daemon:
                     if model.state is ModelState.LOADING:
                         progress = model.progress
                         lines.show(model.name, progress.stage, progress.fraction)
-                        self._supervisor.status(f"{model.name}: {progress.stage}")
-                self._supervisor.extend_start(EXTEND_START_SECONDS)
+                        self._supervisor.starting(f"{model.name}: {progress.stage}")
             opened.result()
         finally:
             opened.cancel()

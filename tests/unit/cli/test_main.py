@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
+from tests.models.tiny_gguf import write_gguf
 
 from edgellm.cli import main as cli
 from edgellm.cli.main import VERBS, main
@@ -191,3 +193,21 @@ def test_models_add_refuses_what_the_catalogue_lacks(capsys: pytest.CaptureFixtu
 def test_models_show_names_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "show", "absent.gguf"]) == 66
     assert "absent.gguf" in err_of(capsys)
+
+
+def test_models_show_tells_the_facts_of_a_gguf_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf", VARIANTS["llama"])
+    assert main(["models", "show", str(path)]) == 0
+    out = capsys.readouterr().out
+    for fact in ("name        tiny\n", "kind        gguf\n", "family      llama\n", f"path        {path}\n"):
+        assert fact in out
+    assert main(["models", "show", "--path", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}\n"
+
+
+def test_models_show_tells_the_facts_of_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_checkpoint(tmp_path / "tiny-qwen", VARIANTS["qwen2"])
+    assert main(["models", "show", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "kind        safetensors\n" in out
+    assert "family      qwen2\n" in out

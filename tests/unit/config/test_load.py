@@ -91,6 +91,7 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
         ),
         ('[log]\nlevel = "loud"', "edgellm.toml: log.level must be 'debug', 'info', 'warning' or 'error'"),
         ("[[models]]\nthreads = 1", "edgellm.toml: models[0].source is required"),
+        ("[[models]]\nsource = 'm'\n" * 33, "edgellm.toml: models may hold at most 32 entries"),
         (
             "[[models]]\nsource = 'm'\nthreads = 0",
             "edgellm.toml: threads must be at least 1; leave it out to let edgellm choose",

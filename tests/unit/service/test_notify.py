@@ -17,18 +17,31 @@ def test_states_arrive_at_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyP
         receiver.settimeout(10)
         monkeypatch.setenv("NOTIFY_SOCKET", str(path))
         supervisor = Supervisor()
-        supervisor.status("loading\nREADY=1")
-        supervisor.extend_start(1.5)
+        supervisor.starting("loading\nREADY=1")
+        supervisor.starting("loading\nREADY=1")  # nothing new: nothing is sent
         supervisor.ready("serving")
         supervisor.stopping("draining")
         received = [receiver.recv(4096).decode() for _ in range(4)]
         supervisor.close()
     assert received == [
+        "EXTEND_TIMEOUT_USEC=60000000",
         "STATUS=loading READY=1",
-        "EXTEND_TIMEOUT_USEC=1500000",
         "READY=1\nSTATUS=serving",
         "STOPPING=1\nSTATUS=draining",
     ]
+
+
+def test_a_supervisor_that_does_not_read_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "notify"
+    monkeypatch.setattr("edgellm.service.notify.IMPORTANT_SEND_SECONDS", 0.05)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
+        deaf.bind(str(path))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+        supervisor = Supervisor()
+        for number in range(10_000):
+            supervisor.starting(f"stage {number}")
+        supervisor.ready("serving")
+        supervisor.close()
 
 
 def test_without_a_socket_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:

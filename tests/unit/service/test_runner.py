@@ -29,7 +29,7 @@ class HeardSupervisor(Supervisor):
         super().__init__()
         self.heard: list[str] = []
 
-    def _send(self, state: str) -> None:
+    def _send(self, state: str, *, wait_seconds: float) -> None:
         self.heard += state.split("\n")
 
     def has_heard(self, word: str) -> bool:
