@@ -43,7 +43,7 @@ SMALLEST_QWEN3 = replace(
     context_length=256,
 )
 RANDOM_CASES = 400
-RANDOM_CASES_LONG = 40_000
+RANDOM_CASES_LONG = 20_000
 EDGELLM_ERROR = "EdgeLLMError"
 NATIVE_MODEL_ERROR = "ModelFileError"
 # The model loaded, with so short a context that the worker's few tokens do not fit.

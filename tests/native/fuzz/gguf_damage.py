@@ -145,7 +145,7 @@ def random_damage(data: bytes, seed: int, count: int) -> Iterator[Damage]:
         changed = bytearray(data)
         what: list[str] = []
         for _ in range(source.choice((1, 1, 1, 2, 4, 16))):
-            limit = header_bytes if source.random() < 0.9 else len(data)
+            limit = min(len(changed), header_bytes if source.random() < 0.9 else len(data))
             at = source.randrange(limit)
             kind = source.choice(("flip", "flip", "byte", "zero", "copy", "cut", "grow"))
             length = source.choice((1, 4, 8, 32))
