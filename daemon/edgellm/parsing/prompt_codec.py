@@ -26,6 +26,7 @@ CHAT_TEMPLATE_FILE = "chat_template.jinja"
 MAX_TOKENIZER_BYTES = 256 << 20
 MAX_TOKENIZER_CONFIG_BYTES = 16 << 20
 SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+PROBE_TEXT = "Hello, w\u00f6rld 42!"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -34,12 +35,7 @@ class PromptCodec:
 
     def __init__(self, tokenizer_json: str, config: Mapping[str, Any], template_source: str | None) -> None:
         """Raises CheckpointError when the tokenizer or the template is not valid."""
-        try:
-            self._tokenizer = Tokenizer.from_str(tokenizer_json)
-        except Exception as error:  # the library raises bare Exception for every fault of the file
-            raise CheckpointError(f"{TOKENIZER_FILE} is not a valid tokenizer: {error}") from None
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self._tokenizer = _tokenizer(tokenizer_json)
         kind = type(self._tokenizer.model).__name__
         if kind != "BPE":
             raise UnsupportedModelError(f"{TOKENIZER_FILE}: tokenizers of kind {kind} are not supported (BPE is)")
@@ -152,6 +148,21 @@ class PromptCodec:
             reasoning_effort=reasoning_effort or None,
             origins=origins,
         )
+
+
+def _tokenizer(tokenizer_json: str) -> Tokenizer:
+    """Tried once, so that what is wrong with the file shows here and not in a request."""
+    try:
+        tokenizer = Tokenizer.from_str(tokenizer_json)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.decode(tokenizer.encode(PROBE_TEXT, add_special_tokens=True).ids)
+    except BaseException as error:
+        # The library raises a bare Exception for what it checks, and a panic, which is none, for what it does not.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise CheckpointError(f"{TOKENIZER_FILE} is not a valid tokenizer: {error}") from None
+    return tokenizer
 
 
 def _checked(text: str, path: str) -> str:

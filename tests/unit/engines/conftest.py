@@ -1,17 +1,13 @@
-"""A tiny checkpoint and a tiny GGUF file, written once, and the catalogue's default model for tests marked model."""
+"""A tiny checkpoint and a tiny GGUF file, written once."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 from tests.models.tiny_gguf import write_gguf
-
-from edgellm.engines.cache_directory import default_cache_dir, models_dir
-from edgellm.engines.source import resolve
 
 
 @pytest.fixture(scope="session")
@@ -34,9 +30,3 @@ def gguf_copy(pristine_gguf: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def checkpoint_copy(pristine_checkpoint: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(pristine_checkpoint, tmp_path / "tiny"))
-
-
-@pytest.fixture(scope="session")
-def default_model() -> Path:
-    """The model of a fresh machine, downloaded when it is not there."""
-    return resolve("smollm2-135m-instruct", models_dir(default_cache_dir(os.environ))).path

@@ -21,6 +21,13 @@ from edgellm.engines.source import ModelSource, SourceKind
 from edgellm.errors import CheckpointError, EdgeLLMError, UnsupportedModelError
 
 LLAMA = VARIANTS["llama"]
+# Passes the library's checks when it is read, and panics when it is used.
+PANICKING_POST_PROCESSOR = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<nowhere>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {},
+}
 
 
 def lower(checkpoint: Path, quantisation: str = "f32") -> Bundle:
@@ -213,13 +220,27 @@ def test_a_foreign_tensor_is_refused(tmp_path: Path) -> None:
         lower(checkpoint)
 
 
-def test_values_beyond_f16_are_refused_with_the_remedy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quantisation", ["f16", "q8_0", "q4_1"])
+def test_values_beyond_f16_are_refused_with_the_remedy(tmp_path: Path, quantisation: str) -> None:
     checkpoint = written(tmp_path)
     weights = make_weights(LLAMA)
-    weights["model.embed_tokens.weight"][0, 0] = 1e6
+    weights["model.embed_tokens.weight"][0, 0] = 1e30
     write_safetensors(checkpoint / "model.safetensors", weights, "f32")
     with pytest.raises(UnsupportedModelError, match=r"token_embd\.weight holds values that f16 cannot: set"):
-        lower(checkpoint, "f16")
+        lower(checkpoint, quantisation)
+    lower(checkpoint, "f32")
+
+
+@pytest.mark.parametrize("quantisation", ["q8_0", "q4_0", "q4_1"])
+@pytest.mark.parametrize("value", [0.0, 1e-45, 1e-38, 65504.0])
+def test_blocks_at_the_ends_of_the_range_are_quantised(tmp_path: Path, quantisation: str, value: float) -> None:
+    checkpoint = written(tmp_path)
+    weights = make_weights(LLAMA)
+    weights["model.layers.0.mlp.up_proj.weight"][:] = value
+    write_safetensors(checkpoint / "model.safetensors", weights, "f32")
+    tensor = tensors_of(lower(checkpoint, quantisation))["blk.0.ffn_up.weight"]
+    restored = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+    np.testing.assert_allclose(restored, value, rtol=0.1, atol=1e-7)
 
 
 def test_end_tokens_of_both_configs_are_kept(tmp_path: Path) -> None:
@@ -250,6 +271,7 @@ def test_more_end_tokens_than_the_format_has_names_for_are_refused(tmp_path: Pat
         (lambda t: t.update(decoder={"type": "WordPiece"}), r"its decoder \(WordPiece\) is not supported"),
         (lambda t: t.update(decoder=None), r"its decoder \(none\) is not supported"),
         (lambda t: t.update(pre_tokenizer={"type": "Nonsense"}), "not a valid tokenizer"),
+        (lambda t: t.update(post_processor=PANICKING_POST_PROCESSOR), "not a valid tokenizer"),
     ],
 )
 def test_a_wrong_tokenizer_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object], reason: str) -> None:

@@ -260,6 +260,19 @@ def test_each_damaged_file_is_named(folder: Path, name: str, content: bytes, rea
     assert str(folder) in str(caught.value)
 
 
+def test_a_tokenizer_that_panics_when_used_is_refused_when_loaded(folder: Path) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<nowhere>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="is not a valid tokenizer"):
+        PromptCodec.from_bundle(folder)
+
+
 def test_a_missing_tokenizer_is_named(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: No such file"):

@@ -50,13 +50,14 @@ def stored_values(name: str, block: FloatArray, kind: TensorType) -> NDArray[Any
     """Rows of float32 values in the type ``kind``, ready to be written."""
     if kind is TensorType.F32:
         return np.ascontiguousarray(block, dtype="<f4")
+    # Blocks have f16 scales, so the bound holds for them too.
+    if np.abs(block).max(initial=0.0) > LARGEST_F16:
+        raise UnsupportedModelError(f"tensor {name} holds values that f16 cannot: set quantisation to f32")
     if kind is TensorType.F16:
-        if np.abs(block).max(initial=0.0) > LARGEST_F16:
-            raise UnsupportedModelError(
-                f"tensor {name} holds values that f16 cannot: set quantisation to f32 (or to q8_0 where rows allow)"
-            )
         return block.astype("<f2")
-    packed: NDArray[Any] = quantize(block, GGMLQuantizationType(int(kind)))
+    # The quantiser divides by scales that may be next to nothing; such blocks come out as zeros.
+    with np.errstate(all="ignore"):
+        packed: NDArray[Any] = quantize(block, GGMLQuantizationType(int(kind)))
     return packed
 
 
