@@ -354,8 +354,14 @@ def test_a_guide_is_enforced(either: LLM) -> None:
     text = either.generate("hi", digits)[0].text
     assert text.isdigit()
     assert len(text) == 3
-    with pytest.raises(InvalidSchemaError):
-        either.generate("hi", SamplingParams(guided_decoding={"regex": "[0-9"}))
+    for guide, param in (
+        ({"regex": "[0-9"}, "guided_decoding.regex"),
+        ({"json_schema": {"type": "array", "uniqueItems": True}}, "guided_decoding.json_schema"),
+        ({"json_schema": {"properties": {"a": {"$ref": "#/x"}}}}, "guided_decoding.json_schema.properties.a.$ref"),
+    ):
+        with pytest.raises(InvalidSchemaError) as refusal:
+            either.generate("hi", SamplingParams(guided_decoding=guide))
+        assert refusal.value.param == param
     assert either.generate("hi", GREEDY)[0].token_ids
 
 

@@ -34,6 +34,8 @@ LOADABLE_ENGINE_TYPES = ("llm", "spec_decode")
 
 def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -> LoadedModel:
     """Give the model of ``options``, built first if it has to be. Raises an EdgeLLMError that says what to do."""
+    if options.runtime != "auto":
+        options.refuse_unsupported(options.runtime)
     selected = select_runtime(cast("RuntimeChoice", options.runtime))
     _log.info("runtime: %s (%s)", selected.kind, selected.reason)
     options.refuse_unsupported(selected.kind)

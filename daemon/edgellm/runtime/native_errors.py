@@ -48,6 +48,7 @@ _PARAM_BY_NATIVE_FIELD = {
     "max_generate_length": "max_tokens",
     "token_ids": "prompt",
 }
+_GUIDE_PATH = re.compile(r"guided_decoding(?:\.[\w$-]+|\[\d+\])*")
 _FIRST_NAME = re.compile(r"[a-z_]+")
 _MARKER_PREFIX = re.compile(r"^\s*EDGELLM_[A-Z_]+\s*:?\s*")
 
@@ -61,9 +62,7 @@ def map_request_error(module: RuntimeModule, error: BaseException, *, cancelled:
     if INPUT_TOO_LONG in text:
         return ContextLengthError(own_text or "the prompt is longer than this model's input limit", param="messages")
     if BAD_GUIDE in text:
-        return InvalidSchemaError(
-            own_text or "guided_decoding holds something that cannot be enforced", param="guided_decoding"
-        )
+        return refused_guide(own_text)
     if BAD_VALUE in text:
         return RequestError(own_text or "the runtime refused a value of this request", param=_param_of(own_text))
     if BAD_MEDIA_COUNT in text:
@@ -83,6 +82,13 @@ def map_request_error(module: RuntimeModule, error: BaseException, *, cancelled:
     return GenerationError("the runtime could not finish this request")
 
 
+def refused_guide(own_text: str, *, guide_path: str = "guided_decoding") -> InvalidSchemaError:
+    """Give the error of a guide that cannot be enforced; our module's text begins with the path of the culprit."""
+    path = _GUIDE_PATH.match(own_text)
+    text = own_text or f"{guide_path} holds something that this runtime cannot enforce"
+    return InvalidSchemaError(text, param=path[0] if path else guide_path)
+
+
 def map_load_error(module: RuntimeModule, error: BaseException, *, in_flight_batching: bool) -> EdgeLLMError:
     """Give the start-up error, with the engine's own reason: it is for the operator, not for clients."""
     if isinstance(error, EdgeLLMError):
@@ -96,6 +102,11 @@ def map_load_error(module: RuntimeModule, error: BaseException, *, in_flight_bat
     if in_flight_batching:
         return RuntimeUnavailableError(f"the in-flight batching engine did not start: {reason}")
     return RuntimeUnavailableError(f"the runtime did not start: {reason}")
+
+
+def writes_for_clients(module: RuntimeModule) -> bool:
+    """Our own module's refusals are made to be shown; another's texts stay behind."""
+    return hasattr(module, "InvalidRequest")
 
 
 def _text_for_clients(module: RuntimeModule, error: BaseException, text: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edgellm.errors import InvalidSchemaError, UnsupportedParameterError
+from edgellm.errors import UnsupportedParameterError
 from edgellm.runtime.contract import RuntimeModule, StreamChannel
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest, TextPrompt
 from edgellm.runtime.guided_decoding import GuidedDecoding
 from edgellm.runtime.messages import ChatMessage, ContentPart, ToolCall, normalise_messages
+from edgellm.runtime.native_errors import refused_guide, writes_for_clients
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.runtime.tools import Tool, ToolChoice, normalise_tools
 
@@ -126,9 +127,11 @@ class NativeRequestBuilder:
         module = self._module
         native_guide = module.GuidedDecodingParams(getattr(module.GuideType, guide.type.upper()), guide.guide)
         validate = getattr(module, "validate_guided_decoding_params", None)
-        if validate is not None and not validate(native_guide)[0]:
-            param = f"guided_decoding.{guide.type}"
-            raise InvalidSchemaError(f"{param} holds something that this runtime cannot enforce", param=param)
+        if validate is not None:
+            enforceable, reason = validate(native_guide)
+            if not enforceable:
+                own_text = reason if writes_for_clients(module) else ""
+                raise refused_guide(own_text, guide_path=f"guided_decoding.{guide.type}")
         return native_guide
 
     def messages(self, messages: Sequence[ChatMessage]) -> list[Any]:

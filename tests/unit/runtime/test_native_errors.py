@@ -90,6 +90,9 @@ def test_texts_of_our_own_module_are_made_for_clients() -> None:
     stop = map_request_error(OURS, InvalidRequest("EDGELLM_BAD_VALUE: stop_strings[2] must have between 1 and 9 bytes"))
     assert isinstance(stop, RequestError)
     assert stop.param == "stop"
+    guide = map_request_error(OURS, InvalidRequest("EDGELLM_BAD_GUIDE: guided_decoding.json_schema.a[0].$ref is bad"))
+    assert isinstance(guide, InvalidSchemaError)
+    assert (guide.param, str(guide)[:15]) == ("guided_decoding.json_schema.a[0].$ref", "guided_decoding")
     long = map_request_error(OURS, InvalidRequest("EDGELLM_INPUT_TOO_LONG: the prompt has 9 tokens"))
     assert str(long) == "the prompt has 9 tokens"
     assert isinstance(map_request_error(OURS, InvalidRequest("no marker")), RequestError)
