@@ -189,7 +189,7 @@ TEST(the_repetition_penalty_counts_prompt_and_answer_once) {
     CHECK(logits == (std::vector<float>{4.0F, -2.0F, 1.0F, 15.0F}));
     spec.repetition_penalty = std::numeric_limits<float>::denorm_min();
     spec.temperature = 1.0F;
-    CHECK(draw(spec, {3.0F, 1.0F}, {}, {0, 1}) == 0);
+    CHECK(draw(spec, {3.0F, -1.0F}, {}, {0, 1}) == 0);  // no infinity comes of it
 }
 
 TEST(bias_and_mask_decide_before_the_filters) {

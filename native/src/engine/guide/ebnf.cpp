@@ -173,7 +173,7 @@ private:
     }
 
     EbnfNode read_repeats(EbnfNode element) {
-        while (true) {
+        for (bool repeated = false;; repeated = true) {
             skip_space();
             EbnfNode repeat;
             repeat.kind = EbnfNode::Kind::kRepeat;
@@ -185,7 +185,7 @@ private:
                 default: return element;
             }
             // "a**" says no more than "a*", and unbounded stacks of repeats are deep trees.
-            if (element.kind == EbnfNode::Kind::kRepeat) refuse("repeats a repetition; put it into a group");
+            if (repeated) refuse("repeats a repetition; put it into a group");
             repeat.children.push_back(std::move(element));
             element = std::move(repeat);
         }
