@@ -1,0 +1,22 @@
+"""Both modules behave as measured: the same test code runs on either."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.contract.behaviours import BEHAVIOURS
+
+Report = dict[str, Any]
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_native(name: str, native_report: Report) -> None:
+    failure = native_report["failures"][name]
+    assert not failure, failure
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_nvidia(name: str, nvidia_report: Report) -> None:
+    failure = nvidia_report["failures"][name]
+    assert not failure, failure
