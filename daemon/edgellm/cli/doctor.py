@@ -67,8 +67,10 @@ def _native_runtime() -> str:
     from edgellm.runtime.modules import select_runtime
 
     selected = select_runtime("native")
-    guided = "guided decoding" if selected.guidance_library else "no guided decoding (package llguidance is missing)"
-    return f"ggml {getattr(selected.module, 'ggml_version', '?')}, {guided}"
+    guided = (
+        "guided decoding" if selected.guidance_library else "no guided decoding (the package llguidance is missing)"
+    )
+    return f"loads, with {guided}"
 
 
 def _tensorrt() -> str:
