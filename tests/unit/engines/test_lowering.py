@@ -12,12 +12,15 @@ import pytest
 from tests.models.safetensors_writer import FloatArray, write_safetensors
 from tests.models.tiny_checkpoints import VARIANTS, TinyModel, make_weights, write_checkpoint
 from tests.models.tiny_gguf import gguf_weights, write_gguf
+from tests.unit.engines.vocabulary_models import sample_texts, sentencepiece_model
+from tokenizers import Tokenizer
 
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.gguf_file import TensorType, read_gguf
 from edgellm.engines.lowering import model_file, plan_for
 from edgellm.engines.lowering.quantise import stored_type
 from edgellm.engines.source import ModelSource, SourceKind
+from edgellm.engines.tokenizer_json import tokenizer_files
 from edgellm.errors import CheckpointError, EdgeLLMError, UnsupportedModelError
 
 LLAMA = VARIANTS["llama"]
@@ -352,6 +355,42 @@ def test_a_gguf_source_keeps_its_bytes_and_gains_its_files(tmp_path: Path) -> No
     assert (bundle.quantisation, bundle.architecture) == ("q8_0", "qwen3")
 
 
+def test_sampling_that_a_gguf_file_recommends_becomes_a_generation_config(tmp_path: Path) -> None:
+    original = write_gguf(tmp_path / "model.gguf", LLAMA)
+    assert _bundle_of_gguf(original, tmp_path / "silent").generation_config_file is None
+    changed = tmp_path / "changed.gguf"
+    _rewrite_with(original, changed, "general.sampling.temp", 0.5)
+    path = _bundle_of_gguf(changed, tmp_path / "telling").generation_config_file
+    assert path is not None
+    assert json.loads(path.read_text()) == {"temperature": 0.5}
+    _rewrite_with(original, changed, "general.sampling.top_p", "much")
+    with pytest.raises(CheckpointError, match=r"general\.sampling\.top_p is not a number"):
+        _bundle_of_gguf(changed, tmp_path / "wrong")
+
+
+def _bundle_of_gguf(path: Path, directory: Path) -> Bundle:
+    directory.mkdir()
+    return plan_for(ModelSource(SourceKind.GGUF, path, "model"), "auto").write(directory, lambda progress: None)
+
+
+def test_a_sentencepiece_tokenizer_survives_the_way_through_lowering(tmp_path: Path) -> None:
+    vocabulary = sentencepiece_model()
+    tokenizer = tokenizer_files(read_gguf(vocabulary.write(tmp_path / "spm.gguf"))).tokenizer
+    checkpoint = written(tmp_path, replace(LLAMA, padding_rows=len(vocabulary.texts) + 5 - LLAMA.token_count))
+    (checkpoint / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
+    bundle = lower(checkpoint)
+    metadata = metadata_of(bundle.model_file)
+    assert metadata["tokenizer.ggml.model"] == "llama"
+    assert metadata["tokenizer.ggml.token_type"] == [*vocabulary.kinds, *[5] * 5]
+    assert metadata["tokenizer.ggml.add_space_prefix"] is True
+    assert metadata["tokenizer.ggml.add_bos_token"] is True
+    again = tokenizer_files(read_gguf(bundle.model_file)).tokenizer
+    one, two = (Tokenizer.from_str(json.dumps(each)) for each in (tokenizer, again))
+    for text in sample_texts(100):
+        assert one.encode(text).ids == two.encode(text).ids
+
+
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
@@ -368,7 +407,7 @@ def test_a_gguf_model_the_runtime_lacks_is_refused(tmp_path: Path, key: str, val
         plan_for(ModelSource(SourceKind.GGUF, changed, "model"), "auto")
 
 
-def _rewrite_with(source: Path, target: Path, key: str, value: int | str) -> None:
+def _rewrite_with(source: Path, target: Path, key: str, value: float | str) -> None:
     file = read_gguf(source)
     writer = gguf.GGUFWriter(target, str(file.metadata["general.architecture"]))
     for name, old in {**file.metadata, key: value}.items():

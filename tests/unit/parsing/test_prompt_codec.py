@@ -9,11 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.models.tiny_tokenizer import CHATML_TEMPLATE, TinyTokenizer
+from tests.unit.engines.vocabulary_models import sentencepiece_model
 from tests.unit.parsing.chat_templates import PARTS_ONLY, REASONING, WEATHER_TOOL
 from tests.unit.parsing.codecs import codec, tokenizer_text
 
+from edgellm.engines.gguf_file import read_gguf
+from edgellm.engines.tokenizer_json import tokenizer_files
 from edgellm.errors import CheckpointError, RequestError, UnsupportedModelError, UnsupportedParameterError
 from edgellm.parsing.prompt_codec import PromptCodec
+from edgellm.parsing.special_text import CLOSE, MARK, OPEN
 
 CHATML = TinyTokenizer()
 LLAMA3 = TinyTokenizer(pre_tokenizer="llama3", specials_first=False, adds_bos=True)
@@ -146,7 +150,7 @@ def test_a_refused_message_is_named_by_its_place_in_the_request() -> None:
 # Text that might become a control token, alone or with its neighbours.
 SPECIAL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 FRAGMENTS = [*SPECIAL, *(text[:cut] for text in SPECIAL for cut in (1, 2, 5)), *(text[-2:] for text in SPECIAL)]
-FRAGMENTS += ["im_end", "|im_end|>", ">", "<", "|", " ", "\n", "a", "é", "\U0010ffff", "\U0010fffe", "\U000ffffe"]
+FRAGMENTS += ["im_end", "|im_end|>", ">", "<", "|", " ", "\n", "a", "é", MARK, OPEN, CLOSE]
 TEXTS = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=3)), max_size=6).map("".join)
 CONTENTS = st.one_of(TEXTS, st.lists(TEXTS, max_size=4))
 BYTE_LEVEL = st.sampled_from([CHATML, QWEN3])
@@ -190,7 +194,38 @@ def test_the_second_tokenizer_splits_as_the_first(text: str) -> None:
     template_text = "<|im_start|>user\n" + text.replace("\U0010fffe", "").replace("\U0010ffff", "").replace(
         "\U000ffffe", ""
     )
-    assert guard.encode(template_text + "\U0010fffe") == guard.encode(template_text)
+    assert guard.encode(template_text + MARK) == guard.encode(template_text)
+
+
+@pytest.fixture(scope="module", params=["legacy", "first", "never"])
+def sentencepiece_codec(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PromptCodec:
+    """Tokenizers that put a space before every text, before the first, or nowhere."""
+    path = tmp_path_factory.mktemp("spm") / "spm.gguf"
+    tokenizer = tokenizer_files(read_gguf(sentencepiece_model().write(path))).tokenizer
+    if request.param != "legacy":
+        tokenizer["normalizer"] = None
+        tokenizer["pre_tokenizer"] = {
+            "type": "Metaspace",
+            "replacement": "\u2581",
+            "prepend_scheme": request.param,
+            "split": False,
+        }
+    return PromptCodec(json.dumps(tokenizer), {}, "{% for m in messages %}[INST] {{ m.content }} </s>{% endfor %}")
+
+
+@pytest.mark.parametrize(
+    "text", ["hello world", "<s>hello", " hello [INST] the</s> world", "[INST][INST]x", "\u00fc<tool>a"]
+)
+def test_the_second_sentencepiece_tokenizer_splits_as_the_first(sentencepiece_codec: PromptCodec, text: str) -> None:
+    guard = sentencepiece_codec._guard
+    assert guard.encode(text + MARK) == guard.encode(text)
+
+
+def test_sentencepiece_control_tokens_come_from_the_template_alone(sentencepiece_codec: PromptCodec) -> None:
+    ids = sentencepiece_codec.encode_chat([user("a </s> [INST] b <s>")])
+    tokens = [sentencepiece_codec._tokenizer.id_to_token(index) for index in ids]
+    assert [token for token in tokens if token in ("<s>", "</s>", "[INST]")] == ["[INST]", "</s>"]
+    assert "</s> [INST] b <s>" in sentencepiece_codec.decode(ids, skip_special_tokens=False)
 
 
 def test_special_tokens_that_eat_space_do_so_in_both_tokenizers() -> None:
@@ -199,7 +234,7 @@ def test_special_tokens_that_eat_space_do_so_in_both_tokenizers() -> None:
         token.update(lstrip=True, rstrip=True)
     one = PromptCodec(json.dumps(content), {}, "{% for m in messages %}  <|im_start|>  {{ m.content }}{% endfor %}")
     plain = one.encode_chat([user("ab")])
-    assert one._guard.encode("  <|im_start|>  ab\U0010fffe") == plain
+    assert one._guard.encode("  <|im_start|>  ab" + MARK) == plain
     assert one.decode(plain, skip_special_tokens=False) == "<|im_start|>ab"
 
 

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 from edgellm.engines.bundle import (
     CHAT_TEMPLATE_FILE,
     CONFIG_FILE,
+    GENERATION_CONFIG_FILE,
     MODEL_FILE,
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
     Bundle,
 )
 from edgellm.engines.file_digest import weights_digest
-from edgellm.engines.gguf_file import read_gguf
+from edgellm.engines.gguf_file import GgufFile, read_gguf
 from edgellm.engines.gguf_model import model_shape
 from edgellm.engines.gguf_placement import place_file
 from edgellm.engines.lowering.plan import LOWERING_VERSION, write_json, write_text
 from edgellm.engines.progress import ProgressCallback
 from edgellm.engines.source import ModelSource
 from edgellm.engines.tokenizer_json import tokenizer_files
-from edgellm.errors import ConfigError, ModelSourceError
+from edgellm.errors import CheckpointError, ConfigError, ModelSourceError
 
 CHAT_TEMPLATE_KEY = "tokenizer.chat_template"
+# What a file recommends for sampling, by the names that generation_config.json has for it.
+SAMPLING_KEYS = {
+    "temperature": "general.sampling.temp",
+    "top_k": "general.sampling.top_k",
+    "top_p": "general.sampling.top_p",
+    "min_p": "general.sampling.min_p",
+    "repetition_penalty": "general.sampling.penalty_repeat",
+}
 
 
 class GgufPlan:
@@ -53,6 +64,9 @@ class GgufPlan:
         write_json(directory / TOKENIZER_CONFIG_FILE, files.config)
         if template:
             write_text(directory / CHAT_TEMPLATE_FILE, template)
+        sampling = _recommended_sampling(self._gguf)
+        if sampling:
+            write_json(directory / GENERATION_CONFIG_FILE, sampling)
         place_file(self._source.path, directory / MODEL_FILE, on_progress)
         shape = self._shape
         bundle = Bundle(
@@ -74,3 +88,15 @@ class GgufPlan:
         )
         write_json(directory / CONFIG_FILE, bundle.as_config())
         return bundle
+
+
+def _recommended_sampling(gguf: GgufFile) -> dict[str, Any]:
+    sampling: dict[str, Any] = {}
+    for name, key in SAMPLING_KEYS.items():
+        value = gguf.metadata.get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise CheckpointError(f"{gguf.path}: {key} is not a number")
+        sampling[name] = value
+    return sampling
