@@ -47,16 +47,6 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
-class WithoutQuery(logging.Filter):
-    """Takes the query off the path of an access record: it is the client's text."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if isinstance(record.args, tuple) and len(record.args) == 5:
-            client, method, path, version, status = record.args
-            record.args = (client, method, str(path).partition("?")[0], version, status)
-        return True
-
-
 def configure(settings: LogSettings, *, journal: bool = False) -> None:
     """Route every logger to standard error. Repeatable."""
     handler = logging.StreamHandler(sys.stderr)
@@ -65,12 +55,10 @@ def configure(settings: LogSettings, *, journal: bool = False) -> None:
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
     logging.captureWarnings(True)
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+    for name in ("uvicorn", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-    access = logging.getLogger("uvicorn.access")
-    access.filters[:] = [WithoutQuery()]
     # What it says at info (started, waiting, finished) is said by the daemon in its own words.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, root.level))
 

@@ -13,6 +13,7 @@ from edgellm.api.keys import ApiKey
 from edgellm.api.settings import ApiSettings
 from edgellm.config import Settings
 from edgellm.service import logs
+from edgellm.service.access_log import AccessLog
 from edgellm.service.address import LOOPBACK, Listener, bind_host, listen
 from edgellm.service.api_keys import read_keys
 from edgellm.service.host_names import own_names
@@ -37,7 +38,7 @@ def start(settings: Settings) -> int:
             _warn_without_keys(host)
 
         def make_app(client: EngineClient) -> ASGIApp:
-            return create_app(client, api_settings(settings, listener, keys))
+            return AccessLog(create_app(client, api_settings(settings, listener, keys)))
 
         daemon = Daemon(settings, listener, specs, make_app, supervisor=supervisor, with_keys=bool(keys))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
