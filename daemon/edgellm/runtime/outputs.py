@@ -20,10 +20,10 @@ class LogprobEntry:
 class CompletionOutput:
     """``logprobs`` has one list a generated token: the chosen token first, then the most likely ones."""
 
-    text: str
-    token_ids: list[int]
-    prompt_tokens: int | None
-    finish_reason: str | None
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    prompt_tokens: int | None = None
+    finish_reason: str | None = None
     logprobs: list[list[LogprobEntry]] | None = None
     tool_calls: list[dict[str, Any]] | None = None
     reasoning: str | None = None
