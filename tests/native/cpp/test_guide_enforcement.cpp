@@ -1,5 +1,6 @@
 // Guides against the real grammar compiler: what they let a model write, what they keep it from, what is refused.
 #include "check.hpp"
+#include "damaged_guides.hpp"
 #include "guide_prober.hpp"
 
 #include <string>
@@ -125,8 +126,13 @@ TEST(unenforceable_keywords_are_refused_with_their_path) {
     refuses(R"({"$ref":"http://example.org/x"})", "json_schema.$ref");
     refuses(R"({"$ref":"#/x/y","x":{"y":{"not":{}}}})", "/x/y.not cannot");
     refuses("false", "allows nothing");
-    refuses(R"({"enum":[]})", "cannot be enforced");
-    refuses(R"({"type":"strange"})", "cannot be enforced");
+    refuses(R"({"enum":[]})", "json_schema.enum must be");
+    refuses(R"({"properties":{"a":{"type":"strange"}}})", "json_schema.properties.a.type must be");
+    refuses(R"({"minLength":-1})", "json_schema.minLength must be");
+    refuses(R"({"maximum":"9"})", "json_schema.maximum must be");
+    refuses(R"({"required":"a"})", "json_schema.required must be");
+    refuses(R"({"allOf":[{"type":"string"},{"type":"integer"}]})", "json_schema allows nothing");
+    refuses(R"({"type":"string","minLength":9,"maxLength":3})", "json_schema allows nothing");
     refuses(R"({"type":"object","properties":[]})", "json_schema.properties must be an object");
     refuses("7", "must be a schema");
     refuses(R"({"a")", "not valid JSON");
@@ -288,6 +294,8 @@ TEST(bad_structural_tags_are_refused_by_name) {
     refuses(R"({"format":{"type":"const_string"}})", "structural_tag.format.value is missing");
     refuses(R"({"format":{"type":"any_text","excludes":["a"]}})", "format.excludes is not supported");
     refuses(R"({"format":{"type":"json_schema","json_schema":{"not":{}}}})", "json_schema.not cannot");
+    refuses(R"({"format":{"type":"regex","pattern":"[0-9"}})", "structural_tag.format.pattern is no regular expression");
+    refuses(R"({"format":{"type":"json_schema","json_schema":{"pattern":"a(?=b)c"}}})", "format.json_schema.pattern is no regular");
     refuses(R"({"format":{"type":"triggered_tags","triggers":["<x"],"tags":[{"begin":"<y>","content":{"type":"any_text"},"end":"</y>"}]}})", "triggers");
     refuses(R"({"format":{"type":"sequence","elements":[{"type":"any_text"},{"type":"const_string","value":"x"}]}})", "any_text must come last");
     refuses("{", "not valid JSON");
@@ -322,6 +330,24 @@ TEST(the_deepest_chains_of_the_largest_guides_do_not_overflow_a_stack) {
     CHECK(whole(GuideType::kEbnf, rules, "a"));
     CHECK(whole(GuideType::kEbnf, recursive, "aabb"));
     CHECK(whole(GuideType::kRegex, std::string(20000, 'a'), std::string(20000, 'a')));
+}
+
+TEST(damaged_guides_compile_or_are_refused_and_nothing_else) {
+    scripted::DamagedGuides damaged(2);
+    int compiled = 0;
+    for (int i = 0; i < 3000; ++i) {
+        try {
+            const auto guide = prober().compiler().compile(damaged.next());
+            ++compiled;
+            for (const int32_t token : scripted::bytes_of("{\"a\":1")) {
+                if (guide->complete() || !GuideProber::allows(*guide, token)) break;
+                CHECK(guide->accept(token));
+            }
+        } catch (const InvalidRequest& refusal) {
+            CHECK(std::string(refusal.what()).starts_with("EDGELLM_BAD_GUIDE"));
+        }
+    }
+    CHECK(compiled > 100);
 }
 
 TEST(guides_are_compiled_from_many_threads_and_outlive_their_compiler) {

@@ -1,5 +1,6 @@
 // What guides become before the grammar compiler sees them; no library is needed.
 #include "check.hpp"
+#include "damaged_guides.hpp"
 
 #include "contract/errors.hpp"
 #include "engine/guide/character_set.hpp"
@@ -100,6 +101,20 @@ TEST(guides_that_are_no_guides_are_refused_before_anything_is_compiled) {
     CHECK_THROWS(edgellm::make_guide_grammar({GuideType::kJsonSchema, std::string(131073, ' ')}, {}), InvalidRequest, "is too large");
     CHECK_THROWS(edgellm::make_guide_grammar({GuideType::kChoice, R"({"a":1})"}, {}), InvalidRequest, "array of strings");
     CHECK_THROWS(edgellm::make_guide_grammar({GuideType::kEbnf, ""}, {}), InvalidRequest, "EDGELLM_BAD_GUIDE");
+}
+
+TEST(damaged_guides_are_read_or_refused_and_nothing_else) {
+    scripted::DamagedGuides damaged(1);
+    int read = 0;
+    for (int i = 0; i < 20'000; ++i) {
+        try {
+            edgellm::make_guide_grammar(damaged.next(), {{"<f", 300}, {"x", 301}});
+            ++read;
+        } catch (const InvalidRequest& refusal) {
+            CHECK(std::string(refusal.what()).starts_with("EDGELLM_BAD_GUIDE"));
+        }
+    }
+    CHECK(read > 1000);
 }
 
 CHECK_MAIN()

@@ -31,7 +31,10 @@ GuideGrammar make_guide_grammar(const GuidedDecodingParams& params, const Specia
             CheckedSchema schema = check_json_schema(read_json_document(params.guide, field), field);
             return {"json", std::move(schema.text), field, std::move(schema.places)};
         }
-        case GuideType::kRegex: return {"lark", lark.finish(lark_regex(params.guide)), "guided_decoding.regex", {}};
+        case GuideType::kRegex: {
+            const std::string field = "guided_decoding.regex";
+            return {"lark", lark.finish(lark_regex(params.guide)), field, {{field, "pattern", params.guide}}};
+        }
         case GuideType::kEbnf: {
             const std::string field = "guided_decoding.ebnf";
             const std::string start = add_ebnf(read_ebnf(params.guide, field), lark);
@@ -39,8 +42,9 @@ GuideGrammar make_guide_grammar(const GuidedDecodingParams& params, const Specia
         }
         case GuideType::kStructuralTag: {
             const std::string field = "guided_decoding.structural_tag";
-            const std::string start = add_structural_tag(read_json_document(params.guide, field), field, specials, lark);
-            return {"lark", lark.finish(start), field, {}};
+            std::vector<SchemaPlace> places;
+            const std::string start = add_structural_tag(read_json_document(params.guide, field), field, specials, lark, places);
+            return {"lark", lark.finish(start), field, std::move(places)};
         }
         case GuideType::kChoice: {
             const std::string field = "guided_decoding.choice";

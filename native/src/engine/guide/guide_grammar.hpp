@@ -14,7 +14,7 @@ struct GuideGrammar {
     std::string kind;                  // "json" or "lark"
     std::string text;
     std::string field;                 // "guided_decoding.regex", for messages
-    std::vector<SchemaPlace> places;   // of a JSON schema
+    std::vector<SchemaPlace> places;   // that the compiler may still refuse
 };
 
 // Throws InvalidRequest (kBadGuide).

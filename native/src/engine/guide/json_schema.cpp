@@ -26,12 +26,42 @@ constexpr std::array<std::string_view, 16> kUnenforced = {
 constexpr std::array<std::string_view, 4> kNamedSchemas = {"properties", "patternProperties", "$defs", "definitions"};
 constexpr std::array<std::string_view, 4> kSchemaLists = {"prefixItems", "allOf", "anyOf", "oneOf"};
 constexpr std::array<std::string_view, 3> kSingleSchemas = {"items", "additionalItems", "additionalProperties"};
+constexpr std::array<std::string_view, 6> kCounts = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"};
+constexpr std::array<std::string_view, 5> kNumbers = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
+constexpr std::array<std::string_view, 7> kTypes = {"null", "boolean", "integer", "number", "string", "array", "object"};
 constexpr std::array<std::string_view, 10> kFormats = {"date-time", "time", "date", "duration", "email",
                                                        "hostname", "ipv4", "ipv6", "uuid", "uri"};
 
 template <std::size_t Size>
 bool holds(const std::array<std::string_view, Size>& names, std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_number(const JsonValue& value) {
+    return value.kind == JsonValue::Kind::kScalar && (value.source[0] == '-' || (value.source[0] >= '0' && value.source[0] <= '9'));
+}
+
+bool is_count(const JsonValue& value) {
+    return is_number(value) && value.source.size() < 16 && value.source.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+bool is_type_name(const JsonValue& value) { return value.is_string() && holds(kTypes, value.text); }
+
+// What a keyword's value must be, or null when it is well formed or none of these.
+const char* demanded_form(const std::string& keyword, const JsonValue& value) {
+    const bool is_list = value.is_array() && !value.items.empty();
+    const auto all = [&](const auto& fits) { return std::all_of(value.items.begin(), value.items.end(), fits); };
+    if (holds(kCounts, keyword)) return is_count(value) ? nullptr : "must be a whole number that is not negative";
+    if (holds(kNumbers, keyword)) return is_number(value) || value.is_bool() ? nullptr : "must be a number";
+    if (keyword == "type") {
+        return is_type_name(value) || (is_list && all(is_type_name)) ? nullptr : "must be a type of JSON, or a list of them";
+    }
+    if (keyword == "enum") return is_list ? nullptr : "must be a list of values that is not empty";
+    if (keyword == "required") {
+        return value.is_array() && all([](const JsonValue& name) { return name.is_string(); }) ? nullptr : "must be a list of names";
+    }
+    if (keyword == "pattern") return value.is_string() ? nullptr : "must be a string";
+    return nullptr;
 }
 
 // "%7Ea~1b" of a JSON pointer inside a URI fragment.
@@ -100,6 +130,7 @@ private:
         if (holds(kUnenforced, keyword)) refuse_guide(path, "cannot be enforced; leave it out");
         if (keyword == "x-guidance") refuse_guide(path, "is not taken from requests; leave it out");
         if (keyword == "$schema" && &schema != &root_) refuse_guide(path, "is taken at the top of the schema only");
+        if (const char* demanded = demanded_form(keyword, value)) refuse_guide(path, demanded);
         if (keyword == "$ref") {
             if (!value.is_string() || (value.text != "#" && !value.text.starts_with("#/"))) {
                 refuse_guide(path, "must be a JSON pointer into this schema, such as #/$defs/name");

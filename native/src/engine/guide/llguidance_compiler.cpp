@@ -158,26 +158,26 @@ public:
     }
 
 private:
-    // Gives the compiler's refusal the path of the keyword that it is about, where that can be told.
+    // Says in our own words what was refused, with the path of the keyword that it is about where that can be told.
     [[noreturn]] void refuse(const GuideGrammar& grammar, const std::string& error) const {
-        static const std::vector<std::pair<std::string, std::string>> kAbout = {
-            {"oneOf", "cannot be enforced when its alternatives may overlap; use anyOf"},
-            {"patternProperties", "cannot be enforced when its patterns may overlap"},
-            {"minProperties", "is enforced only where all named properties are required"},
-            {"maxProperties", "is enforced only where all named properties are required"},
-        };
+        const auto says = [&](std::string_view text) { return error.find(text) != std::string::npos; };
         for (const SchemaPlace& place : grammar.places) {
             if (place.keyword == "pattern" && !is_regex(place.value)) {
-                refuse_guide(place.path, "is no pattern that can be enforced; look-around and back-references cannot");
+                refuse_guide(place.path, "is no regular expression that can be enforced: look-around and back-references cannot");
             }
-            const bool named = error.find(place.keyword) != std::string::npos ||
-                               (place.keyword == "patternProperties" && error.find("patternProperty") != std::string::npos) ||
-                               (place.keyword.ends_with("Properties") && error.find("min/maxProperties") != std::string::npos);
-            for (const auto& [keyword, why] : kAbout) {
-                if (named && keyword == place.keyword) refuse_guide(place.path, why);
+            if (place.keyword == "oneOf" && says("oneOf")) {
+                refuse_guide(place.path, "cannot be enforced where its alternatives may overlap; use anyOf");
+            }
+            if (place.keyword == "patternProperties" && says("patternProperty")) {
+                refuse_guide(place.path, "cannot be enforced where its patterns may overlap");
+            }
+            if ((place.keyword == "minProperties" || place.keyword == "maxProperties") && says("min/maxProperties")) {
+                refuse_guide(place.path, "can be enforced only where all named properties are required");
             }
         }
-        refuse_guide(grammar.field, "cannot be enforced: " + for_message(error.substr(0, error.find('\n'))));
+        if (says("Unsatisfiable")) refuse_guide(grammar.field, "allows nothing: some of its demands exclude each other");
+        if (says("too large") || says("too many") || says("limit")) refuse_guide(grammar.field, "is too large to be enforced");
+        refuse_guide(grammar.field, "cannot be enforced: it is malformed, allows nothing, or is too ambiguous");
     }
 
     bool is_regex(const std::string& pattern) const {

@@ -5,14 +5,14 @@
 
 #include "engine/guide/bad_guide.hpp"
 #include "engine/guide/ebnf_to_lark.hpp"
-#include "engine/guide/json_schema.hpp"
 
 namespace edgellm {
 namespace {
 
 class TagTranslator {
 public:
-    TagTranslator(const SpecialTokens& specials, LarkGrammar& lark) : specials_(specials), lark_(lark) {}
+    TagTranslator(const SpecialTokens& specials, LarkGrammar& lark, std::vector<SchemaPlace>& places)
+        : specials_(specials), lark_(lark), places_(places) {}
 
     std::string translate(const JsonValue& tag, const std::string& where) {
         if (!tag.is_object()) refuse_guide(where, "must be an object");
@@ -98,6 +98,7 @@ private:
             only_members(format, {"type", "pattern"}, path);
             const std::string& pattern = require_text(format, "pattern", path);
             if (pattern.empty()) refuse_guide(path + ".pattern", "must not be empty");
+            places_.push_back({path + ".pattern", "pattern", pattern});
             return lark_.add_terminal(lark_regex(pattern));
         }
         if (type == "grammar") {
@@ -210,7 +211,9 @@ private:
     }
 
     std::string json_body(const JsonValue& schema, const std::string& path) {
-        return concat({"%json ", check_json_schema(schema, path).text});
+        CheckedSchema checked = check_json_schema(schema, path);
+        places_.insert(places_.end(), checked.places.begin(), checked.places.end());
+        return concat({"%json ", checked.text});
     }
 
     // Text in which special tokens stand by id, since no text matches them.
@@ -265,13 +268,14 @@ private:
 
     const SpecialTokens& specials_;
     LarkGrammar& lark_;
+    std::vector<SchemaPlace>& places_;
 };
 
 }  // namespace
 
 std::string add_structural_tag(const JsonValue& tag, std::string_view where, const SpecialTokens& specials,
-                               LarkGrammar& lark) {
-    return TagTranslator(specials, lark).translate(tag, std::string(where));
+                               LarkGrammar& lark, std::vector<SchemaPlace>& places) {
+    return TagTranslator(specials, lark, places).translate(tag, std::string(where));
 }
 
 }  // namespace edgellm

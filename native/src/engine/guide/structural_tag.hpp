@@ -8,8 +8,10 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/guide/json_document.hpp"
+#include "engine/guide/json_schema.hpp"
 #include "engine/guide/lark_text.hpp"
 
 namespace edgellm {
@@ -17,8 +19,9 @@ namespace edgellm {
 // Text of special tokens, which no text matches: in grammars they stand by id.
 using SpecialTokens = std::map<std::string, int32_t, std::less<>>;
 
-// Adds the tag's rules and returns the name of the start. Throws InvalidRequest (kBadGuide) with the path.
+// Adds the tag's rules and returns the name of the start; places are what the compiler may still refuse.
+// Throws InvalidRequest (kBadGuide) with the path.
 std::string add_structural_tag(const JsonValue& tag, std::string_view where, const SpecialTokens& specials,
-                               LarkGrammar& lark);
+                               LarkGrammar& lark, std::vector<SchemaPlace>& places);
 
 }  // namespace edgellm
