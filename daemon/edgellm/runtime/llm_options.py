@@ -180,6 +180,8 @@ class LLMOptions:
         """Raise ConfigError for what the chosen runtime cannot do, by the argument's name and with the reason."""
         if self.clear_engine_cache:
             raise ConfigError("clear_engine_cache is not available yet: remove the engines folder of the cache")
+        if self.engine_cache_max_size_gb != DEFAULT_ENGINE_CACHE_GB:
+            _log.warning("engine_cache_max_size_gb has no effect yet: the engine cache is not bounded")
         if runtime_kind != "native":
             return
         if self.speculative.method != "none":
