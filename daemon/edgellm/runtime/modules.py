@@ -160,8 +160,8 @@ def _load_extension(folder: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(_EXTENSION_NAME, files[0])
     if spec is None or spec.loader is None:
         raise RuntimeUnavailableError(f"{files[0]} is not a module that this Python can load")
-    module = importlib.util.module_from_spec(spec)
     try:
+        module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     except ImportError as error:
         raise RuntimeUnavailableError(f"{files[0]} cannot be loaded: {_one_line(error)}") from error
