@@ -1,5 +1,6 @@
 // CpuKernels in plain C++: loops of eight that compilers turn into whatever vectors the target has.
 #include <cmath>
+#include <cstring>
 
 #include "executor/kernels/cpu_kernels_body.hpp"
 #include "executor/kernels/half.hpp"
@@ -27,7 +28,9 @@ struct PlainVector {
     }
     static PlainVector load_half(const uint16_t* from) {
 #if defined(__ARM_FP16_FORMAT_IEEE)
-        return each([&](int i) { return static_cast<float>(reinterpret_cast<const __fp16*>(from)[i]); });
+        __fp16 halves[kLanes];
+        std::memcpy(halves, from, sizeof halves);
+        return each([&](int i) { return static_cast<float>(halves[i]); });
 #else
         return each([&](int i) { return half_to_float(from[i]); });
 #endif
@@ -36,7 +39,13 @@ struct PlainVector {
         for (int i = 0; i < kLanes; ++i) to[i] = lane[i];
     }
     void store_half(uint16_t* to) const {
+#if defined(__ARM_FP16_FORMAT_IEEE)
+        __fp16 halves[kLanes];
+        for (int i = 0; i < kLanes; ++i) halves[i] = static_cast<__fp16>(lane[i]);
+        std::memcpy(to, halves, sizeof halves);
+#else
         for (int i = 0; i < kLanes; ++i) to[i] = float_to_half(lane[i]);
+#endif
     }
     static PlainVector multiply_add(const PlainVector& a, const PlainVector& b, const PlainVector& c) {
 #if defined(__FP_FAST_FMAF)
