@@ -10,10 +10,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from edgellm.api import limits
 from edgellm.api.error_body import error_body
 from edgellm.api.settings import ServerSettings
-
-_LINGER_SECONDS = 2.0
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -116,7 +115,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._answer(*refusal)
         # A connection closed over unread bytes is reset, and the client would never see why: read on for a while.
         self.transport.write_eof()
-        self._head_timer = self.loop.call_later(_LINGER_SECONDS, self._cut)
+        self._head_timer = self.loop.call_later(limits.LINGER_SECONDS, self._cut)
 
     def _answer(self, status: int, message: str, code: str, retry_after_seconds: int | None = None) -> None:
         body = error_body(status, message, code)

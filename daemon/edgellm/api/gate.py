@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgellm.api import cors, hosts
+from edgellm.api import cors, hosts, limits
 from edgellm.api.credentials import client_of
 from edgellm.api.error_mapping import Headers, HttpError, error_response
 from edgellm.api.http_counters import HttpCounters
@@ -168,8 +170,10 @@ def _check_json_headers(headers: Headers, size_bytes_max: int) -> None:
 
 async def _discard(receive: Receive, bytes_max: int) -> None:
     discarded = 0
-    while discarded < bytes_max:
-        message = await receive()
-        discarded += len(message.get("body", b""))
-        if message["type"] == "http.disconnect" or not message.get("more_body", False):
-            return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(limits.LINGER_SECONDS):
+            while discarded < bytes_max:
+                message = await receive()
+                discarded += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return

@@ -23,3 +23,4 @@ SEED_MAX: Final = 2**64 - 1
 INT32_MAX: Final = 2**31 - 1
 NAME_CHARACTERS_MAX: Final = 256
 REQUEST_ID_CHARACTERS_MAX: Final = 128
+LINGER_SECONDS: Final = 2.0  # reading on after a refusal, so that the client gets to see it

@@ -199,7 +199,6 @@ class Generation:
         if self._error is not None:
             return
         self._error = error
-        self._pending.clear()
         for running in self._active:
             running.cancel()
         self._buffer.close()
