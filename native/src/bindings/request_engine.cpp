@@ -59,7 +59,9 @@ std::unique_ptr<BoundRequestEngine> make(const std::string& engine_dir, const st
 }
 
 std::shared_ptr<RequestHandle> submit(BoundRequestEngine& self, const LLMGenerationRequest& request) {
-    LLMGenerationRequest prepared = with_prompt_tokens(request, self.python_reference());
+    // Nothing is encoded for several sequences: the engine refuses them.
+    const bool is_single = request.requests.size() == 1;
+    LLMGenerationRequest prepared = is_single ? with_prompt_tokens(request, self.python_reference()) : request;
     const py::gil_scoped_release without_gil;  // Submit: takes the engine's queue.
     return self.engine().submit(std::move(prepared));
 }
