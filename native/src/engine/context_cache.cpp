@@ -144,16 +144,17 @@ bool ContextCache::reclaim_page() {
         Node* leaf = oldest_leaf(true, nullptr);
         // Every leaf is in use: letting go of one frees nothing by itself, yet may bare an unused page above it.
         if (leaf == nullptr) leaf = oldest_leaf(false, nullptr);
-        const bool partly_filled = leaf->tokens->size() < static_cast<std::size_t>(pool_.page_tokens());
-        const std::size_t records_before = leaves_.size();
-        const bool freed = unlink_leaf(leaf);
-        if (leaves_.size() < records_before) ++counters_.evicted_records;
-        if (!freed) continue;
-        ++counters_.reclaimed_base_kv_pages;
-        if (partly_filled) ++counters_.reclaimed_partial_kv_snapshots;
-        return true;
+        if (evict_leaf(leaf)) return true;
     }
     return false;
+}
+
+void ContextCache::trim(int32_t most_pages) {
+    while (pool_.kept_alone() > most_pages) {
+        Node* const leaf = oldest_leaf(true, nullptr);
+        if (leaf == nullptr) return;  // what is left leads to pages in use
+        evict_leaf(leaf);
+    }
 }
 
 ContextCacheMetrics ContextCache::metrics() const {
@@ -172,7 +173,7 @@ ContextCache::Node* ContextCache::add_child(Node& parent, std::span<const int32_
     node.tokens = &child->first;
     node.page = page;
     node.last_used = clock_;
-    pool_.share(page);
+    pool_.keep(page);
     leaves_.insert({node.last_used, &node});
     return &node;
 }
@@ -180,10 +181,20 @@ ContextCache::Node* ContextCache::add_child(Node& parent, std::span<const int32_
 bool ContextCache::unlink_leaf(Node* leaf) {
     Node* const parent = leaf->parent;
     leaves_.erase({leaf->last_used, leaf});
-    const bool freed = pool_.release(leaf->page);
+    const bool freed = pool_.drop(leaf->page);
     parent->children.erase(parent->children.find(std::span<const int32_t>(*leaf->tokens)));
     if (parent->is_leaf()) leaves_.insert({parent->last_used, parent});
     if (parent->parent == nullptr && parent->children.empty()) roots_.erase(roots_.find(*parent->domain));
+    return freed;
+}
+
+bool ContextCache::evict_leaf(Node* leaf) {
+    const bool partly_filled = leaf->tokens->size() < static_cast<std::size_t>(pool_.page_tokens());
+    const std::size_t records_before = leaves_.size();
+    const bool freed = unlink_leaf(leaf);
+    if (leaves_.size() < records_before) ++counters_.evicted_records;
+    if (freed) ++counters_.reclaimed_base_kv_pages;
+    if (freed && partly_filled) ++counters_.reclaimed_partial_kv_snapshots;
     return freed;
 }
 

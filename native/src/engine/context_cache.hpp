@@ -47,6 +47,8 @@ public:
 
     // Frees the least recently used page that no sequence holds; false when the cache holds none.
     bool reclaim_page();
+    // Frees least recently used pages until at most this many are held by the cache alone.
+    void trim(int32_t most_pages);
 
     ContextCacheMetrics metrics() const;
 
@@ -65,6 +67,7 @@ private:
     static Match best_match(const Node& parent, std::span<const int32_t> chunk);
     Node* add_child(Node& parent, std::span<const int32_t> chunk, int32_t page);
     bool unlink_leaf(Node* leaf);  // true when its page became free
+    bool evict_leaf(Node* leaf);   // the same, counted
     void touch(Node& node);
     bool evict_record(const Node* keep);
     Node* oldest_leaf(bool unused_only, const Node* keep) const;

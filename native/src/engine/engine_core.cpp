@@ -241,6 +241,7 @@ void EngineCore::end(Sequence& sequence, FinishReason reason, std::exception_ptr
                        sequence.pages.pages());
     }
     sequence.pages.clear();
+    cache_.trim(limits_.cache_page_count);
     sequence.finished = true;
     sequence.output.finish(reason, std::move(error));
 }

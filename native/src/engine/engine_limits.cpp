@@ -56,6 +56,7 @@ EngineLimits resolve_engine_limits(const RuntimeOptions& options, const ContextC
                                           " pages of KV store: lower one of them or context_cache_tokens");
     }
     limits.kv_page_count = static_cast<int32_t>(page_count);
+    limits.cache_page_count = static_cast<int32_t>(cache_pages);
     return limits;
 }
 

@@ -14,6 +14,7 @@ struct EngineLimits {
     int32_t max_kv_tokens = 0;         // prompt and answer of one sequence
     int32_t kv_page_tokens = 32;
     int32_t kv_page_count = 0;         // for all running sequences at full length, and the context cache
+    int32_t cache_page_count = 0;      // pages that the context cache may hold by itself
     int32_t prefill_chunk_tokens = 128;
     int32_t vocab_size = 0;
 

@@ -5,7 +5,7 @@
 namespace edgellm {
 
 KvPagePool::KvPagePool(int32_t page_count, int32_t page_tokens)
-    : holders_(static_cast<std::size_t>(page_count), 0), page_tokens_(page_tokens) {
+    : holders_(static_cast<std::size_t>(page_count), 0), keeps_(holders_.size(), 0), page_tokens_(page_tokens) {
     free_.reserve(holders_.size());
     for (int32_t page = page_count - 1; page >= 0; --page) free_.push_back(page);
 }
@@ -18,12 +18,28 @@ std::optional<int32_t> KvPagePool::take() {
     return page;
 }
 
-void KvPagePool::share(int32_t page) { ++holders_[static_cast<std::size_t>(page)]; }
+void KvPagePool::share(int32_t page) { change(page, 1, 0); }
 
 bool KvPagePool::release(int32_t page) {
-    if (--holders_[static_cast<std::size_t>(page)] > 0) return false;
+    change(page, -1, 0);
+    if (holders(page) > 0) return false;
     free_.push_back(page);
     return true;
+}
+
+void KvPagePool::keep(int32_t page) { change(page, 1, 1); }
+
+bool KvPagePool::drop(int32_t page) {
+    change(page, 0, -1);
+    return release(page);
+}
+
+void KvPagePool::change(int32_t page, int32_t holders, int32_t keeps) {
+    const auto index = static_cast<std::size_t>(page);
+    kept_alone_ -= is_kept_alone(index) ? 1 : 0;
+    holders_[index] += holders;
+    keeps_[index] += keeps;
+    kept_alone_ += is_kept_alone(index) ? 1 : 0;
 }
 
 PageList& PageList::operator=(PageList&& other) noexcept {

@@ -20,12 +20,22 @@ public:
     bool release(int32_t page);            // one holder less; true when that was the last
     int32_t holders(int32_t page) const { return holders_[static_cast<std::size_t>(page)]; }
 
+    // The context cache's way of sharing and releasing: pages that only it holds are counted.
+    void keep(int32_t page);
+    bool drop(int32_t page);
+    int32_t kept_alone() const { return kept_alone_; }
+
     std::span<const int32_t> free_pages() const { return free_; }
     int32_t capacity() const { return static_cast<int32_t>(holders_.size()); }
     int32_t page_tokens() const { return page_tokens_; }
 
 private:
+    bool is_kept_alone(std::size_t page) const { return keeps_[page] > 0 && keeps_[page] == holders_[page]; }
+    void change(int32_t page, int32_t holders, int32_t keeps);
+
     std::vector<int32_t> holders_;
+    std::vector<int32_t> keeps_;           // how many of them are the context cache
+    int32_t kept_alone_ = 0;
     std::vector<int32_t> free_;            // last in, first out: memory already touched is used again
     int32_t page_tokens_;
 };

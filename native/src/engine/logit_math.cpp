@@ -14,11 +14,15 @@ constexpr std::size_t kLanes = 16;
 constexpr std::size_t kHeapLimit = 512;
 
 // exp(x) for x <= 0 with a relative error below 2e-7: 2^n times a polynomial on [-ln2/2, ln2/2].
-// Below -87 the result is 0, which no sum of weights can tell from the true value.
+// From -87 down the result is 0, which no sum of weights can tell from the true value. Comparisons are those of
+// integers, which compilers vectorise where those of floats might trap.
 inline float exp_of_negative(float x) {
-    constexpr float kLowest = -87.0F;
+    constexpr uint32_t kMagnitude = 0x7FFFFFFFU;
+    constexpr uint32_t kLargest = std::bit_cast<uint32_t>(87.0F);
     constexpr float kRoundingShift = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-    const float clamped = x < kLowest ? kLowest : x;
+    const uint32_t magnitude = std::bit_cast<uint32_t>(x) & kMagnitude;
+    const uint32_t inside = magnitude < kLargest ? 0xFFFFFFFFU : 0U;
+    const float clamped = -std::bit_cast<float>(magnitude & inside);
     const float shifted = clamped * 1.44269504F + kRoundingShift;
     const float n = shifted - kRoundingShift;
     const float r = (clamped - n * 0.693359375F) + n * 2.12194440e-4F;
@@ -30,8 +34,7 @@ inline float exp_of_negative(float x) {
     p = p * r + 0.5F;
     p = p * r * r + r + 1.0F;
     const uint32_t exponent = (std::bit_cast<uint32_t>(shifted) + 127U) << 23U;
-    const float value = p * std::bit_cast<float>(exponent);
-    return x < kLowest ? 0.0F : value;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(p * std::bit_cast<float>(exponent)) & inside);
 }
 
 double sum_of(const std::array<double, kLanes>& lanes) {
@@ -71,10 +74,9 @@ double softmax_weights(std::span<const float> logits, float top, float temperatu
     std::size_t i = 0;
     for (; i + kLanes <= logits.size(); i += kLanes) {
         for (std::size_t lane = 0; lane < kLanes; ++lane) {
-            const float weight = exp_of_negative((logits[i + lane] - top) / temperature);
-            weights[i + lane] = weight;
-            lanes[lane] += static_cast<double>(weight);
+            weights[i + lane] = exp_of_negative((logits[i + lane] - top) / temperature);
         }
+        for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += static_cast<double>(weights[i + lane]);
     }
     double sum = sum_of(lanes);
     for (; i < logits.size(); ++i) {
@@ -86,11 +88,11 @@ double softmax_weights(std::span<const float> logits, float top, float temperatu
 
 double log_sum_exp(std::span<const float> logits, float top) {
     std::array<double, kLanes> lanes{};
+    std::array<float, kLanes> weights{};
     std::size_t i = 0;
     for (; i + kLanes <= logits.size(); i += kLanes) {
-        for (std::size_t lane = 0; lane < kLanes; ++lane) {
-            lanes[lane] += static_cast<double>(exp_of_negative(logits[i + lane] - top));
-        }
+        for (std::size_t lane = 0; lane < kLanes; ++lane) weights[lane] = exp_of_negative(logits[i + lane] - top);
+        for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += static_cast<double>(weights[lane]);
     }
     double sum = sum_of(lanes);
     for (; i < logits.size(); ++i) sum += static_cast<double>(exp_of_negative(logits[i] - top));

@@ -179,16 +179,15 @@ void ActorEngine::shutdown(ShutdownMode mode) {
 }
 
 void ActorEngine::run() {
-    while (wait_for_work()) {
-        end_cancelled_waiting();
-        admit();
-        try {
+    try {
+        while (wait_for_work()) {
+            end_cancelled_waiting();
+            admit();
             step();
-        } catch (const std::exception& error) {
-            // Whatever it was, the KV store and the sequences can no longer be trusted.
-            fail_everything(std::string("the engine has a failed worker and must be replaced: ") + error.what());
-            break;
         }
+    } catch (const std::exception& error) {
+        // Whatever it was, the KV store and the sequences can no longer be trusted.
+        fail_everything(std::string("the engine has a failed worker and must be replaced: ") + error.what());
     }
     // Notified under the lock: the engine may be destroyed as soon as it is released.
     const std::lock_guard<std::mutex> lock(mutex_);

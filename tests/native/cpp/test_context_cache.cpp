@@ -145,6 +145,21 @@ TEST(pages_in_use_are_never_given_away) {
     CHECK(pool.free_pages().size() == 3);
 }
 
+TEST(pages_that_only_the_cache_holds_are_trimmed_to_a_number) {
+    KvPagePool pool(16, kPageTokens);
+    ContextCache cache(pool, config());
+    for (int32_t first = 0; first < 400; first += 100) publish(pool, cache, tokens(first, 12));
+    CHECK(pool.kept_alone() == 12);
+    const CachePlan used = plan(cache, tokens(0, 13));
+    CHECK(pool.kept_alone() == 9);
+    cache.trim(4);
+    CHECK(pool.kept_alone() == 4 && pool.free_pages().size() == 9);
+    CHECK(plan(cache, tokens(300, 13)).reused_tokens == 12);
+    cache.trim(0);
+    CHECK(pool.kept_alone() == 0 && pool.free_pages().size() == 13);
+    CHECK(plan(cache, tokens(0, 13)).reused_tokens == 12);  // in use: stays
+}
+
 TEST(the_source_of_a_copy_is_held_until_it_was_copied) {
     KvPagePool pool(2, kPageTokens);
     ContextCache cache(pool, config());
