@@ -36,6 +36,7 @@ async def chat_completions(service: ApiService, request: Request) -> GenerationR
         stream=ChatStreamFormat(head, body.n, top_logprobs, with_usage) if body.stream else None,
         with_usage=with_usage,
         whole_choices=partial(chat_choices, top_logprobs=top_logprobs),
+        by_response_format=body.response_format is not None,
     )
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
 

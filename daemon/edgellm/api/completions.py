@@ -40,5 +40,6 @@ async def completions(service: ApiService, request: Request) -> GenerationRespon
         stream=CompletionStreamFormat(head, choices, body.logprobs, with_usage) if body.stream else None,
         with_usage=with_usage,
         whole_choices=partial(completion_choices, top_logprobs=body.logprobs),
+        by_response_format=body.response_format is not None,
     )
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)

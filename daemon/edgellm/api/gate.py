@@ -18,7 +18,7 @@ from edgellm.api.keys import KeyRing
 from edgellm.api.request_ids import made_request_id, request_id_of
 from edgellm.api.routes import Access, Body, Route, routes_at
 from edgellm.api.settings import ApiSettings
-from edgellm.errors import EdgeLLMError
+from edgellm.errors import EdgeLLMError, UnsupportedParameterError
 from edgellm.serving.error_frames import error_frames
 
 _log = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ class Gate:
             # The last line of defence: whatever a route raises becomes an error object, and the daemon goes on.
             if not isinstance(error, EdgeLLMError):
                 _log.error("request %s failed: %s", answer.id, error_frames(error))
+            if isinstance(error, UnsupportedParameterError):
+                self._counters.unsupported_field(error.param or "")
             if answer.started:
                 raise BrokenAnswerError from None
             await self._refuse(scope, error, receive, answer)

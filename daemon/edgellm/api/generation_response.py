@@ -13,10 +13,11 @@ from starlette.types import Receive, Scope, Send
 
 from edgellm.api.client_presence import ClientPresence
 from edgellm.api.error_mapping import stream_error
+from edgellm.api.sampling import as_asked
 from edgellm.api.stream_format import DONE, HEARTBEAT, StreamFormat, StreamHead, event
 from edgellm.api.usage import Usage
 from edgellm.api.whole_format import Choice
-from edgellm.errors import EdgeLLMError
+from edgellm.errors import EdgeLLMError, RequestError
 from edgellm.serving.engine_client import EngineClient, GenerationJob
 from edgellm.serving.generation import CancelCause, Generation
 
@@ -35,6 +36,7 @@ class AnswerShape:
     stream: StreamFormat | None
     with_usage: bool
     whole_choices: Callable[[Sequence[Choice]], list[dict[str, Any]]]
+    by_response_format: bool = False
 
 
 class GenerationResponse(Response):
@@ -52,7 +54,10 @@ class GenerationResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with ClientPresence(receive) as presence:
-            generation = await presence.unless_gone(self._engine.generate(self._job))
+            try:
+                generation = await presence.unless_gone(self._engine.generate(self._job))
+            except RequestError as error:
+                raise as_asked(error, by_response_format=self._shape.by_response_format) from None
             presence.on_leave(lambda: generation.cancel(CancelCause.CLIENT_LEFT))
             try:
                 if self._shape.stream is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from prometheus_client import CollectorRegistry, Counter
 
 
@@ -27,5 +29,6 @@ class HttpCounters:
     def unknown_field(self, action: str) -> None:
         self._unknown.labels(action).inc()
 
-    def unsupported_field(self, field: str) -> None:
-        self._unsupported.labels(field).inc()
+    def unsupported_field(self, path: str) -> None:
+        """Counts the field at the top of the path: its name is one that this server knows."""
+        self._unsupported.labels(re.split(r"[.\[]", path, maxsplit=1)[0]).inc()

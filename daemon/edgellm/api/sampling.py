@@ -14,6 +14,8 @@ from edgellm.runtime.guided_decoding import GuidedDecoding, parse_guided_decodin
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.sampling_defaults import SamplingDefaults
 
+_GUIDE_SCHEMA = "guided_decoding.json_schema"
+_FORMAT_SCHEMA = "response_format.json_schema.schema"
 OPTIONAL_PARAMETERS = {"min_p": 0.0, "frequency_penalty": 0.0, "presence_penalty": 0.0, "repetition_penalty": 1.0}
 """Fields that not every runtime has, with the value that asks for nothing."""
 
@@ -122,16 +124,23 @@ def _format_guide(response_format: ResponseFormat) -> GuidedDecoding:
     if response_format.type == "json_object":
         return GuidedDecoding("json_object")
     schema = response_format.json_schema.schema_ if response_format.json_schema else None
-    param = "response_format.json_schema.schema"
     if schema is None:
-        raise RequestError(f"{param} is required.", param=param)
+        raise RequestError(f"{_FORMAT_SCHEMA} is required.", param=_FORMAT_SCHEMA)
     try:
         guide = parse_guided_decoding({"json_schema": schema})
     except InvalidSchemaError as error:
-        raise InvalidSchemaError(error.message.replace("guided_decoding.json_schema", param), param=param) from None
+        raise as_asked(error, by_response_format=True) from None
     if guide is None:  # an empty schema still asks for JSON
         return GuidedDecoding("json_schema", "{}")
     return guide
+
+
+def as_asked(error: RequestError, *, by_response_format: bool) -> RequestError:
+    """The error with the paths of the field that asked: below, every guide is a guided_decoding."""
+    if not by_response_format or not (error.param or "").startswith(_GUIDE_SCHEMA):
+        return error
+    renamed = [text.replace(_GUIDE_SCHEMA, _FORMAT_SCHEMA, 1) for text in (error.message, error.param or "")]
+    return type(error)(renamed[0], param=renamed[1])
 
 
 def unsupported_fields(capabilities: Capabilities) -> Sequence[str]:

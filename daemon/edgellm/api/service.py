@@ -12,7 +12,6 @@ from edgellm.api.json_body import BodyReader, parse_json_object
 from edgellm.api.settings import ApiSettings
 from edgellm.api.wire.fields import ParseContext, WireModel
 from edgellm.api.wire.validation import validated
-from edgellm.errors import UnsupportedParameterError
 from edgellm.serving.engine_client import EngineClient
 
 Model = TypeVar("Model", bound=WireModel)
@@ -40,9 +39,6 @@ class ApiService:
         context = ParseContext(self.settings.unknown_fields)
         try:
             return validated(model, parse_json_object(body), context)
-        except UnsupportedParameterError as error:
-            self.counters.unsupported_field(error.param or "")
-            raise
         finally:
             for _ in range(context.unknown):
                 self.counters.unknown_field(self.settings.unknown_fields)

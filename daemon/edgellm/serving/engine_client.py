@@ -22,7 +22,7 @@ from edgellm.serving.counters import Counters
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.generation import CancelCause, Generation
 from edgellm.serving.lane import Lane
-from edgellm.serving.model import LoadProgress, ModelEvent, ModelSpec, ModelState, ServedModel
+from edgellm.serving.model import LoadProgress, ModelEvent, ModelSpec, ServedModel
 from edgellm.serving.report import Outcome, RequestReport, outcome_of_error
 from edgellm.serving.settings import ServingSettings
 
@@ -78,7 +78,7 @@ class EngineClient:
     def ready(self) -> bool:
         """Every required model has produced a token, and new requests are taken."""
         required = [model for model in self._models.values() if model.spec.required]
-        return not self._draining and all(m.state in (ModelState.READY, ModelState.DEGRADED) for m in required)
+        return not self._draining and all(model.is_alive for model in required)
 
     @property
     def running_requests(self) -> int:
@@ -109,7 +109,7 @@ class EngineClient:
         except (Exception, asyncio.CancelledError) as error:
             # Whatever a model's loading raises, it costs this model only; the daemon shows it and goes on.
             model.failure = error
-            model.apply(ModelEvent.ALL_LOST)
+            model.apply(ModelEvent.LOST)
             for lane in lanes:
                 await lane.close()
             if isinstance(error, asyncio.CancelledError):

@@ -25,21 +25,18 @@ class ModelState(Enum):
 
 class ModelEvent(Enum):
     OPENED = "opened"  # every lane answers
-    LANE_LOST = "lane lost"  # some lanes answer
-    ALL_LOST = "all lost"  # none answers, or loading failed
-    LOAD_AGAIN = "load again"
+    LANE_LOST = "lane lost"  # others still answer
+    LOST = "lost"  # no lane answers, or loading failed
     CLOSE = "close"
 
 
-_STATES_ALIVE = (ModelState.READY, ModelState.DEGRADED)
+_ALIVE = (ModelState.READY, ModelState.DEGRADED)
 
 TRANSITIONS: Mapping[tuple[ModelState, ModelEvent], ModelState] = {
     (ModelState.LOADING, ModelEvent.OPENED): ModelState.READY,
-    (ModelState.LOADING, ModelEvent.ALL_LOST): ModelState.UNAVAILABLE,
-    **{(state, ModelEvent.OPENED): ModelState.READY for state in _STATES_ALIVE},
-    **{(state, ModelEvent.LANE_LOST): ModelState.DEGRADED for state in _STATES_ALIVE},
-    **{(state, ModelEvent.ALL_LOST): ModelState.UNAVAILABLE for state in _STATES_ALIVE},
-    (ModelState.UNAVAILABLE, ModelEvent.LOAD_AGAIN): ModelState.LOADING,
+    (ModelState.LOADING, ModelEvent.LOST): ModelState.UNAVAILABLE,
+    **{(state, ModelEvent.LANE_LOST): ModelState.DEGRADED for state in _ALIVE},
+    **{(state, ModelEvent.LOST): ModelState.UNAVAILABLE for state in _ALIVE},
     **{(state, ModelEvent.CLOSE): ModelState.UNLOADED for state in ModelState},
 }
 
@@ -106,6 +103,21 @@ class ServedModel:
         self.failure = None
         self.apply(ModelEvent.OPENED)
 
+    def lane_lost(self, lane: Lane) -> None:
+        """A lane does not answer any more: nothing new goes to it, and what it runs ends by itself."""
+        self.lanes = tuple(other for other in self.lanes if other is not lane)
+        self.admission.remove_lane(lane)
+        if self.lanes:
+            self.apply(ModelEvent.LANE_LOST)
+        else:
+            self.apply(ModelEvent.LOST)
+            self.admission.close(self._unavailable)
+
+    @property
+    def is_alive(self) -> bool:
+        """It can take a request."""
+        return self.state in _ALIVE
+
     @property
     def capabilities(self) -> Capabilities | None:
         return self.lanes[0].capabilities if self.lanes else None
@@ -117,11 +129,14 @@ class ServedModel:
                 f"The model is still loading ({self.progress.stage}).",
                 retry_after_seconds=self._settings.loading_retry_after_seconds,
             )
-        if self.state not in _STATES_ALIVE:
-            raise ModelUnavailableError(
-                "The model is not available.", retry_after_seconds=self._settings.loading_retry_after_seconds
-            )
+        if not self.is_alive:
+            raise self._unavailable()
         return self.lanes[0].capabilities
+
+    def _unavailable(self) -> ModelUnavailableError:
+        return ModelUnavailableError(
+            "The model is not available.", retry_after_seconds=self._settings.loading_retry_after_seconds
+        )
 
 
 def _slots_of(capabilities: Capabilities) -> int:

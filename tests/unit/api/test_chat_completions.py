@@ -17,7 +17,7 @@ from tests.unit.serving.scripted_lane import (
 )
 
 from edgellm.api.settings import ApiSettings
-from edgellm.errors import WorkerFailedError
+from edgellm.errors import InvalidSchemaError, WorkerFailedError
 from edgellm.runtime.outputs import LogprobEntry, StreamDelta
 
 
@@ -398,6 +398,17 @@ def test_guided_decoding_reaches_a_runtime_that_enforces_it() -> None:
             assert two.status == 400
             lacking = await client.chat(guided_decoding={"regex": "a"})
             assert (lacking.error["code"], lacking.error["param"]) == ("unsupported_parameter", "guided_decoding")
+            lane.refusal = InvalidSchemaError(
+                "guided_decoding.json_schema.x points to nothing", param="guided_decoding.json_schema.x"
+            )
+            bad = await client.chat(
+                response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+            )
+            assert (bad.status, bad.error["code"]) == (400, "invalid_schema")
+            assert bad.error["param"] == "response_format.json_schema.schema.x"
+            assert bad.error["message"] == "response_format.json_schema.schema.x points to nothing"
+            metrics = (await client.get("/metrics")).body.decode()
+            assert 'edgellm_unsupported_fields_total{field="guided_decoding"} 1.0' in metrics
             missing = await client.chat(response_format={"type": "json_schema", "json_schema": {"name": "x"}})
             assert missing.error["param"] == "response_format.json_schema.schema"
 

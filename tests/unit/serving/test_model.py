@@ -1,0 +1,87 @@
+"""Models: their states, and what holds for sampling fields that a request leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.serving.scripted_lane import ScriptedLane, spec_of
+
+from edgellm.errors import ConfigError, ModelUnavailableError
+from edgellm.serving.admission import TicketState
+from edgellm.serving.model import TRANSITIONS, ModelEvent, ModelSpec, ModelState, OpenedModel, ServedModel
+from edgellm.serving.opened_llm import read_generation_config
+from edgellm.serving.sampling_defaults import SamplingDefaults
+from edgellm.serving.settings import ServingSettings
+
+
+def served(*lanes: ScriptedLane, **sampling: object) -> ServedModel:
+    model = ServedModel(spec_of(*lanes, sampling=sampling), ServingSettings())
+    model.opened(OpenedModel(lanes, {"temperature": 0.2, "top_p": 0.9, "max_new_tokens": 77}))
+    return model
+
+
+def test_every_state_can_be_closed_and_only_a_loading_model_opens() -> None:
+    for state in ModelState:
+        assert TRANSITIONS[state, ModelEvent.CLOSE] is ModelState.UNLOADED
+    assert [state for state in ModelState if (state, ModelEvent.OPENED) in TRANSITIONS] == [ModelState.LOADING]
+
+
+def test_a_model_that_loses_a_lane_is_degraded_and_one_that_loses_all_is_unavailable() -> None:
+    first, second = ScriptedLane(max_batch_size=1), ScriptedLane(max_batch_size=1)
+    model = served(first, second)
+    running = [model.admission.enter("a"), model.admission.enter("a")]
+    model.lane_lost(first)
+    assert (model.state, model.admission.capacity, model.is_alive) == (ModelState.DEGRADED, 1, True)
+    waiting = model.admission.enter("a")
+    model.lane_lost(second)
+    assert (model.state, waiting.state) == (ModelState.UNAVAILABLE, TicketState.TURNED_AWAY)
+    assert isinstance(waiting.error, ModelUnavailableError)
+    with pytest.raises(ModelUnavailableError):
+        model.require_capabilities()
+    for ticket in running:
+        ticket.leases[0].release()
+    assert model.admission.running == 0
+
+
+def test_the_operator_wins_over_the_model_and_the_model_over_openai() -> None:
+    sampling = served(ScriptedLane(), temperature=0.7).sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.max_tokens) == (0.7, 0.9, 0, 77)
+
+
+def test_a_model_that_does_not_sample_is_greedy() -> None:
+    assert SamplingDefaults().with_generation_config({"do_sample": False, "temperature": 0.6}).temperature == 0
+    assert SamplingDefaults().with_generation_config({"do_sample": True, "temperature": 0.6}).temperature == 0.6
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"temperature": "hot", "top_p": None, "top_k": 1.5, "max_new_tokens": True},
+        {"temperature": 9, "top_p": 0, "top_k": -5, "max_new_tokens": 0, "repetition_penalty": 0, "min_p": 2},
+        {"frequency_penalty": 3, "presence_penalty": float("nan"), "eos_token_id": [1, 2], "transformers_version": "5"},
+    ],
+    ids=["types", "ranges", "others"],
+)
+def test_values_of_a_checkpoint_that_no_request_could_have_are_left_aside(config: dict[str, object]) -> None:
+    assert SamplingDefaults().with_generation_config(config) == SamplingDefaults()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[1]", b"{", b"[" * 100_000, b"\xff"], ids=str)
+def test_a_generation_config_that_cannot_be_read_is_none(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "generation_config.json").write_bytes(content)
+    assert read_generation_config(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_queued_requests": -1}, {"queue_timeout_seconds": 0}, {"request_timeout_seconds": -1}]
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        ServingSettings(**settings)  # type: ignore[arg-type]
+
+
+def test_a_model_needs_a_name() -> None:
+    with pytest.raises(ConfigError):
+        ModelSpec("", spec_of(ScriptedLane()).open)
