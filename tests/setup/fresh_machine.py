@@ -95,7 +95,8 @@ class FreshMachine:
             for name, value in os.environ.items()
             if name.startswith(PASSED_ON) and name not in NOT_PASSED_ON
         }
-        command = ["bash", "-c", f"cd {CHECKOUT} && {script}"]
+        # The container manager's own notification socket is nothing a user's shell would have.
+        command = ["bash", "-c", f"unset NOTIFY_SOCKET; cd {CHECKOUT} && {script}"]
         return self._nspawn(command, user=USER, environ=environ, offline=offline, deadline_seconds=deadline_seconds)
 
     def _nspawn(

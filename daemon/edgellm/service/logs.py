@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from typing import Any
@@ -61,6 +62,15 @@ def configure(settings: LogSettings, *, journal: bool = False) -> None:
         logger.propagate = True
     # What it says at info (started, waiting, finished) is said by the daemon in its own words.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, root.level))
+
+
+def goes_to_journal() -> bool:
+    """Whether standard error is the journal itself: it then stamps lines and takes their level from a prefix."""
+    try:
+        status = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 def _one_line(text: str) -> str:

@@ -20,8 +20,9 @@ class Supervisor:
     """
 
     def __init__(self) -> None:
-        self.present = bool(os.environ.get("NOTIFY_SOCKET"))
-        self._notifier = sdnotify.SystemdNotifier() if self.present else None
+        notifier = sdnotify.SystemdNotifier() if os.environ.get("NOTIFY_SOCKET") else None
+        # Without a socket it may use (another user's, one that is gone) the notifier is deaf as well as dumb.
+        self._notifier = notifier if notifier is not None and notifier.socket is not None else None
         self._status = ""
         self._extended_seconds = -math.inf
 

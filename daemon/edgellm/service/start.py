@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 def start(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT. Raises an EdgeLLMError when it cannot start or a required model does not load."""
     supervisor = Supervisor()
-    logs.configure(settings.log, journal=supervisor.present)
+    logs.configure(settings.log, journal=logs.goes_to_journal())
     keys = read_keys(settings.server.api_keys_file) if settings.server.api_keys_file else ()
     host = bind_host(settings.server.host, has_keys=bool(keys), insecure_no_keys=settings.server.insecure_no_keys)
     listener = listen(host, settings.server.port)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +67,15 @@ def test_configuring_twice_writes_once(capsys: pytest.CaptureFixture[str]) -> No
     logs.configure(settings())
     logging.getLogger("x").info("once")
     assert capsys.readouterr().err.count("once") == 1
+
+
+def test_the_journal_is_known_by_its_stream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with (tmp_path / "stream").open("w") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        status = os.fstat(stream.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+        assert logs.goes_to_journal()
+        monkeypatch.setenv("JOURNAL_STREAM", "1:2")
+        assert not logs.goes_to_journal()
+        monkeypatch.delenv("JOURNAL_STREAM")
+        assert not logs.goes_to_journal()

@@ -47,6 +47,13 @@ def test_a_supervisor_that_does_not_read_stops_nothing(tmp_path: Path, monkeypat
 def test_without_a_socket_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     supervisor = Supervisor()
-    assert not supervisor.present
+    supervisor.ready("serving")
+    supervisor.close()
+
+
+def test_a_socket_that_is_not_ours_to_use_is_as_good_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
+    supervisor = Supervisor()
+    supervisor.starting("loading")
     supervisor.ready("serving")
     supervisor.close()
