@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.unit.serving.scripted_lane import ScriptedLane, settle
@@ -254,3 +255,4 @@ class AdmissionMachine(RuleBasedStateMachine):
 
 
 TestAdmissionMachine = AdmissionMachine.TestCase
+TestAdmissionMachine.settings = settings(deadline=None)

@@ -1,0 +1,146 @@
+"""Fields of chat completions, class by class: implemented, neutral, advisory, refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.api.asgi_client import USER_MESSAGE, application, run
+from tests.unit.serving.scripted_lane import ScriptedLane, say_words
+
+from edgellm.api.settings import ApiSettings
+
+NEUTRAL = [
+    {"n": 1}, {"tools": []}, {"tool_choice": "none"}, {"tool_choice": "auto"}, {"frequency_penalty": 0},
+    {"presence_penalty": 0.0}, {"store": False}, {"parallel_tool_calls": True}, {"response_format": {"type": "text"}},
+    {"service_tier": "auto"}, {"service_tier": "default"}, {"logprobs": False}, {"stop": []}, {"logit_bias": {}},
+    {"min_p": 0}, {"repetition_penalty": 1}, {"best_of": 1}, {"echo": False}, {"user": "me"},
+    {"safety_identifier": "x"}, {"prompt_cache_key": "x"}, {"metadata": {"a": "b"}}, {"functions": None},
+    {"guided_decoding": {"json_object": False, "regex": "", "choice": [], "json_schema": None}},
+    {"modalities": ["text"]},
+    {"audio": None}, {"prediction": None}, {"priority": 0}, {"stream_options": None},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", NEUTRAL, ids=str)
+def test_a_field_that_asks_for_nothing_is_taken(fields: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        lane = ScriptedLane(say_words("a"), parameters=frozenset(), guided_decoding=())
+        async with application(lane) as (client, _):
+            assert (await client.chat(**fields)).status == 200
+
+    run(scenario())
+
+
+UNSUPPORTED = "unsupported_parameter"
+INVALID = "invalid_value"
+REFUSED = [
+    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, UNSUPPORTED, "tools"),
+    ({"tool_choice": "required"}, UNSUPPORTED, "tool_choice"),
+    ({"store": True}, UNSUPPORTED, "store"),
+    ({"store": 0}, UNSUPPORTED, "store"),
+    ({"service_tier": "flex"}, UNSUPPORTED, "service_tier"),
+    ({"functions": []}, UNSUPPORTED, "functions"),
+    ({"function_call": "auto"}, UNSUPPORTED, "function_call"),
+    ({"modalities": ["text", "audio"]}, UNSUPPORTED, "modalities"),
+    ({"audio": {"voice": "x"}}, UNSUPPORTED, "audio"),
+    ({"prediction": {"type": "content"}}, UNSUPPORTED, "prediction"),
+    ({"best_of": 2}, UNSUPPORTED, "best_of"),
+    ({"echo": True}, UNSUPPORTED, "echo"),
+    ({"min_p": 0.1}, UNSUPPORTED, "min_p"),
+    ({"frequency_penalty": 0.1}, UNSUPPORTED, "frequency_penalty"),
+    ({"presence_penalty": -0.1}, UNSUPPORTED, "presence_penalty"),
+    ({"repetition_penalty": 1.1}, UNSUPPORTED, "repetition_penalty"),
+    ({"response_format": {"type": "json_object"}}, UNSUPPORTED, "response_format"),
+    ({"guided_decoding": {"regex": "a+"}}, UNSUPPORTED, "guided_decoding"),
+    ({"who_knows": 1}, "unknown_parameter", "who_knows"),
+    ({"stream_options": {"include_usage": True, "x": 1}, "stream": True}, "unknown_parameter", "stream_options.x"),
+    ({"temperature": 2.1}, INVALID, "temperature"),
+    ({"temperature": -0.1}, INVALID, "temperature"),
+    ({"temperature": "1"}, INVALID, "temperature"),
+    ({"temperature": True}, INVALID, "temperature"),
+    ({"top_p": 0}, INVALID, "top_p"),
+    ({"top_p": 1.1}, INVALID, "top_p"),
+    ({"top_k": -2}, INVALID, "top_k"),
+    ({"top_k": 2**31}, INVALID, "top_k"),
+    ({"min_p": 1.1}, INVALID, "min_p"),
+    ({"frequency_penalty": 2.1}, INVALID, "frequency_penalty"),
+    ({"repetition_penalty": 0}, INVALID, "repetition_penalty"),
+    ({"repetition_penalty": 2.1}, INVALID, "repetition_penalty"),
+    ({"seed": -1}, INVALID, "seed"),
+    ({"seed": 2**64}, INVALID, "seed"),
+    ({"seed": 1.5}, INVALID, "seed"),
+    ({"n": 0}, INVALID, "n"),
+    ({"n": 9}, INVALID, "n"),
+    ({"max_tokens": 0}, INVALID, "max_tokens"),
+    ({"max_tokens": 2**31}, INVALID, "max_tokens"),
+    ({"max_tokens": 5, "max_completion_tokens": 6}, INVALID, "max_completion_tokens"),
+    ({"top_logprobs": 2}, INVALID, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, INVALID, "top_logprobs"),
+    ({"logit_bias": {"x": 1}}, INVALID, "logit_bias"),
+    ({"logit_bias": {"5": 101}}, INVALID, "logit_bias"),
+    ({"logit_bias": {"1000": 1}}, INVALID, "logit_bias"),
+    ({"logit_bias": {str(i): 1 for i in range(1025)}}, INVALID, "logit_bias"),
+    ({"stop": ["x"] * 17}, INVALID, "stop"),
+    ({"stop": "é" * 129}, INVALID, "stop[0]"),
+    ({"stop": ["ok", ""]}, INVALID, "stop[1]"),
+    ({"stream": "yes"}, INVALID, "stream"),
+    ({"stream_options": {"include_usage": True}}, INVALID, "stream_options"),
+    ({"reasoning_effort": "enormous"}, INVALID, "reasoning_effort"),
+    ({"chat_template_kwargs": {"chat_template": "x"}}, "unknown_parameter", "chat_template_kwargs.chat_template"),
+    (
+        {"enable_thinking": True, "chat_template_kwargs": {"enable_thinking": False}},
+        INVALID,
+        "chat_template_kwargs.enable_thinking",
+    ),
+    ({"model": "other"}, "model_not_found", "model"),
+    ({"model": 3}, INVALID, "model"),
+    ({"messages": []}, INVALID, "messages"),
+    ({"messages": "hi"}, INVALID, "messages"),
+    ({"messages": [USER_MESSAGE] * 513}, INVALID, "messages"),
+    ({"messages": [USER_MESSAGE, {"role": "function", "content": "x"}]}, INVALID, "messages[1].role"),
+    ({"messages": [USER_MESSAGE, {"role": "boss", "content": "x"}]}, INVALID, "messages[1].role"),
+    ({"messages": [{"content": "x"}]}, INVALID, "messages[0].role"),
+    ({"messages": [{"role": "user", "content": 5}]}, INVALID, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": [{"type": "poem"}]}]}, INVALID, "messages[0].content[0].type"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]},
+        INVALID,
+        "messages[0].content[0].text",
+    ),
+    ({"messages": [{"role": "user", "content": ["x"] * 65}]}, INVALID, "messages[0].content"),
+    (
+        {"messages": [{"role": "user", "content": ["x", {"type": "image_url", "image_url": {"url": "x"}}]}]},
+        "unsupported_modality",
+        "messages[0].content[1]",
+    ),
+    ({"messages": [{"role": "user", "content": "x", "surprise": 1}]}, "unknown_parameter", "messages[0].surprise"),
+    ({"messages": [{"role": "user", "content": "too long"}]}, "context_length_exceeded", "messages"),
+]
+
+
+@pytest.mark.parametrize(("fields", "code", "param"), REFUSED, ids=lambda value: str(value)[:60])
+def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], code: str, param: str) -> None:
+    async def scenario() -> None:
+        lane = ScriptedLane(say_words("a"), parameters=frozenset(), guided_decoding=())
+        async with application(lane) as (client, _):
+            answer = await client.chat(**fields)
+            assert answer.status == (404 if code == "model_not_found" else 400)
+            assert (answer.error["code"], answer.error["param"]) == (code, param)
+            assert not lane.generations
+
+    run(scenario())
+
+
+def test_unknown_fields_pass_where_the_operator_says_so_and_are_counted() -> None:
+    async def scenario() -> None:
+        for action, status in (("refuse", 400), ("ignore", 200)):
+            settings = ApiSettings(unknown_fields=action)  # type: ignore[arg-type]
+            async with application(ScriptedLane(say_words("a")), settings=settings) as (client, _):
+                assert (await client.chat(who_knows=1)).status == status
+                await client.chat(store=True)
+                metrics = (await client.get("/metrics")).body.decode()
+                assert f'edgellm_unknown_fields_total{{action="{action}"}} 1.0' in metrics
+                assert 'edgellm_unsupported_fields_total{field="store"} 1.0' in metrics
+
+    run(scenario())
