@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,10 @@ from tests.native.runtime_driver import BundleMaker
 
 REPOSITORY = Path(__file__).parents[2]
 PROCESS_TIMEOUT_SECONDS = 900
+
+pytestmark = pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the address sanitizer keeps freed memory, so memory grows"
+)
 
 # Growth is what the second half of the rounds added, after the first half filled every cache there is. The allocator
 # alone moves by less than this; a leak of one object a round is more.
