@@ -85,7 +85,8 @@ def unsupported_reason() -> str:
         return f"tensorrt-edgellm has no CPU-loadable payload for {sys.platform} {platform.machine()}"
     library, version = platform.libc_ver()
     if library != "glibc" or tuple(int(part) for part in version.split(".")[:2]) < OLDEST_GLIBC:
-        return f"tensorrt-edgellm needs glibc 2.35, not {library or 'another C library'} {version}"
+        found = f"{library} {version}".strip() or "another C library"
+        return f"tensorrt-edgellm needs glibc 2.35, not {found}"
     return ""
 
 
