@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.contender_process import ContenderProcess, Cost
 from tests.bench.statistics_of_rounds import Spread, ratio_by_round
+from tests.bench.worker_process import WorkerProcess
 
 SHORT_PROMPT_TOKENS = 16
 LONG_PROMPT_TOKENS = 256
@@ -32,6 +32,15 @@ def prompt_of(length: int, variety: int = 0) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparedModel:
+    """``bundle_directory`` is the engine bundle that our lowering makes of ``gguf_file``."""
+
+    name: str
+    gguf_file: Path
+    bundle_directory: Path
+
+
+@dataclass(frozen=True, slots=True)
 class ComparisonRow:
     """Tokens per second on both sides; ``clock`` is wall or CPU."""
 
@@ -45,10 +54,10 @@ class ComparisonRow:
     target: float
 
 
-def _speeds(contender: ContenderProcess, clock: str) -> Iterator[tuple[str, float]]:
+def _speeds(contender: WorkerProcess, clock: str) -> Iterator[tuple[str, float]]:
     def cost(prompts: Sequence[Sequence[int]], token_count: int) -> float:
-        spent: Cost = contender.generate(prompts, token_count)
-        return spent.cpu_seconds if clock == "CPU" else spent.wall_seconds
+        spent = contender.ask({"prompts": prompts, "token_count": token_count})
+        return float(spent["cpu_seconds" if clock == "CPU" else "wall_seconds"])
 
     one = [prompt_of(SHORT_PROMPT_TOKENS)]
     four = [prompt_of(SHORT_PROMPT_TOKENS, variety) for variety in range(1, PARALLEL_SEQUENCES + 1)]
@@ -58,16 +67,17 @@ def _speeds(contender: ContenderProcess, clock: str) -> Iterator[tuple[str, floa
     yield "prompt 256", LONG_PROMPT_TOKENS / cost([prompt_of(LONG_PROMPT_TOKENS, 9)], 1)
 
 
-def compare(model_name: str, model_path: Path, threads: int, rounds: int) -> Iterator[ComparisonRow]:
+def compare(model: ComparedModel, threads: int, rounds: int) -> Iterator[ComparisonRow]:
     clock = "CPU" if threads == 1 else "wall"
-    arguments = (str(model_path), str(threads), str(PARALLEL_SEQUENCES))
+    arguments = (str(threads), str(PARALLEL_SEQUENCES))
     with (
-        ContenderProcess("tests.bench.edgellm_worker", *arguments) as ours,
-        ContenderProcess("tests.bench.llama_cpp_worker", *arguments) as theirs,
+        WorkerProcess("tests.bench.edgellm_worker", str(model.bundle_directory), *arguments) as ours,
+        WorkerProcess("tests.bench.llama_cpp_worker", str(model.gguf_file), *arguments) as theirs,
     ):
         contenders = (ours, theirs)
         for contender in contenders:
-            contender.generate([prompt_of(SHORT_PROMPT_TOKENS)] * PARALLEL_SEQUENCES, WARM_UP_TOKENS)
+            warm_up = [prompt_of(SHORT_PROMPT_TOKENS)] * PARALLEL_SEQUENCES
+            contender.ask({"prompts": warm_up, "token_count": WARM_UP_TOKENS})
         speeds: dict[tuple[int, str], list[float]] = {}
         for round_index in range(rounds):
             # Whoever goes first changes from round to round, so that a drift of the clock favours neither.
@@ -78,5 +88,5 @@ def compare(model_name: str, model_path: Path, threads: int, rounds: int) -> Ite
     for measure, target in TARGET_RATIOS.items():
         mine, other = speeds[0, measure], speeds[1, measure]
         yield ComparisonRow(
-            model_name, threads, clock, measure, Spread.of(mine), Spread.of(other), ratio_by_round(mine, other), target
+            model.name, threads, clock, measure, Spread.of(mine), Spread.of(other), ratio_by_round(mine, other), target
         )

@@ -64,10 +64,11 @@ class LlamaCppPeer:
         ids = self._ask("/tokenize", {"content": text, "add_special": add_special, "parse_special": True})["tokens"]
         return [int(token) for token in ids]
 
-    def greedy(self, prompt_ids: Sequence[int], token_count: int) -> list[int]:
-        """The greedy continuation, past end tokens."""
+    def greedy(self, prompt_ids: Sequence[int], token_count: int, forbidden: Sequence[int]) -> list[int]:
+        """The greedy continuation that never takes a forbidden token. Name the end tokens: llama.cpp stops at them."""
         body = {"prompt": list(prompt_ids), "n_predict": token_count, "temperature": 0, "cache_prompt": False}
-        answer = self._ask("/completion", {**body, "ignore_eos": True, "return_tokens": True})
+        forbid = [[token, False] for token in forbidden]
+        answer = self._ask("/completion", {**body, "logit_bias": forbid, "return_tokens": True})
         return [int(token) for token in answer["tokens"]]
 
     def next_logprobs(self, ids: Sequence[int], vocab_size: int, plain_token: int) -> NDArray[np.float64]:

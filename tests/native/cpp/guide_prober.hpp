@@ -23,7 +23,9 @@ inline std::string guidance_library() {
 inline std::string guidance_library() { return ""; }
 #endif
 
-inline edgellm::GuidedDecodingParams guide(edgellm::GuideType type, std::string text) { return {type, std::move(text)}; }
+inline edgellm::GuidedDecodingParams guide(edgellm::GuideType type, std::string text) {
+    return {type, std::move(text)};
+}
 
 enum class Verdict : uint8_t { kRefused, kUnfinished, kWhole };
 

@@ -19,7 +19,7 @@
 
 namespace scripted {
 
-inline constexpr int32_t kVocabSize = 300;     // 0..255 are bytes, then specials, then words
+inline constexpr int32_t kVocabSize = 300;  // 0..255 are bytes, then specials, then words
 inline constexpr int32_t kEndToken = 256;
 inline constexpr int32_t kSpecialToken = 257;  // "<tool>"
 inline constexpr int32_t kFirstWord = 260;     // tokens of several bytes
@@ -54,7 +54,8 @@ inline uint64_t hash_of(std::span<const int32_t> context) {
 }
 
 inline float number_from(uint64_t hash, uint64_t index) {
-    return static_cast<float>(mixed(hash + 0x9E3779B97F4A7C15ULL * (index + 1)) >> 40U) / static_cast<float>(1 << 20) - 8.0F;
+    return static_cast<float>(mixed(hash + 0x9E3779B97F4A7C15ULL * (index + 1)) >> 40U) / static_cast<float>(1 << 20) -
+           8.0F;
 }
 
 inline void hashed_logits(std::span<const int32_t> context, std::span<float> logits) {
@@ -66,8 +67,7 @@ inline void hashed_logits(std::span<const int32_t> context, std::span<float> log
 class ScriptedExecutor final : public edgellm::Executor {
 public:
     ScriptedExecutor(std::shared_ptr<Script> script, const edgellm::EngineLimits& limits)
-        : script_(std::move(script)),
-          slots_(static_cast<std::size_t>(limits.kv_page_count * limits.kv_page_tokens)) {
+        : script_(std::move(script)), slots_(static_cast<std::size_t>(limits.kv_page_count * limits.kv_page_tokens)) {
         info_.name = "scripted";
         info_.vocab_size = kVocabSize;
         info_.hidden_size = kHiddenSize;

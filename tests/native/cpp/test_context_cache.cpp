@@ -72,7 +72,8 @@ TEST(the_longest_shared_prefix_is_found_full_pages_and_part_of_one) {
     auto prompt = tokens(0, 9);
     prompt.push_back(99);
     const CachePlan found = plan(cache, prompt);
-    CHECK(found.reused_tokens == 9 && found.shared_pages.size() == 2 && found.copy_tokens == 1 && found.copy_source.size() == 1);
+    CHECK(found.reused_tokens == 9 && found.shared_pages.size() == 2 && found.copy_tokens == 1 &&
+          found.copy_source.size() == 1);
     CHECK(plan(cache, tokens(1, 9)).reused_tokens == 0);
     CHECK(plan(cache, tokens(0, 11)).reused_tokens == 10);  // one is left to compute
     CHECK(plan(cache, tokens(0, 8)).reused_tokens == 7);
@@ -88,7 +89,8 @@ TEST(a_longer_record_takes_the_place_of_its_beginning) {
     CHECK(32 - static_cast<int>(pool.free_pages().size()) == 3);
     publish(pool, cache, tokens(0, 7));
     const auto metrics = cache.metrics();
-    CHECK(metrics.publication_attempts == 3 && metrics.committed_publications == 2 && metrics.existing_publications == 1);
+    CHECK(metrics.publication_attempts == 3 && metrics.committed_publications == 2 &&
+          metrics.existing_publications == 1);
     CHECK(metrics.published_endpoints == 2 && metrics.evicted_records == 0);
 }
 
@@ -195,7 +197,9 @@ TEST(a_disabled_cache_keeps_nothing) {
 
 TEST(random_use_agrees_with_a_plain_list_of_records) {
     std::mt19937 random(11);
-    const auto pick = [&](int32_t count) { return static_cast<int32_t>(static_cast<uint32_t>(random()) % static_cast<uint32_t>(count)); };
+    const auto pick = [&](int32_t count) {
+        return static_cast<int32_t>(static_cast<uint32_t>(random()) % static_cast<uint32_t>(count));
+    };
     KvPagePool pool(4000, kPageTokens);
     std::vector<std::vector<int32_t>> records;
     {

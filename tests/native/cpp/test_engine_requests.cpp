@@ -121,7 +121,8 @@ TEST(many_submitters_get_what_each_gets_alone) {
     for (int thread = 0; thread < kThreads; ++thread) {
         threads.emplace_back([&, thread] {
             for (int i = 0; i < kRequests; ++i) {
-                answers[static_cast<std::size_t>(thread)].push_back(engine->submit(request_for(thread, i))->get().output_ids[0]);
+                answers[static_cast<std::size_t>(thread)].push_back(
+                    engine->submit(request_for(thread, i))->get().output_ids[0]);
             }
         });
     }
@@ -189,7 +190,8 @@ TEST(wrong_requests_are_refused_and_harm_nobody) {
     two.requests.push_back(two.requests[0]);
     CHECK_THROWS(engine->submit(two), SubmitRefused, "exactly one sequence");
     CHECK_THROWS(engine->submit(edgellm::LLMGenerationRequest()), SubmitRefused, "exactly one sequence");
-    CHECK_THROWS(engine->submit(make_request(make_prompt(1, 300), 1)), edgellm::InvalidRequest, "EDGELLM_INPUT_TOO_LONG");
+    CHECK_THROWS(engine->submit(make_request(make_prompt(1, 300), 1)), edgellm::InvalidRequest,
+                 "EDGELLM_INPUT_TOO_LONG");
     CHECK(engine->metrics().refused == 3);
     CHECK(engine->submit(make_request({1}, 1))->get().output_ids[0].size() == 1);
 }
@@ -340,7 +342,8 @@ TEST(submitters_cancels_and_a_shutdown_at_once_lose_nothing) {
                 std::mt19937 random(static_cast<uint32_t>(round * 100 + thread));
                 for (int i = 0; i < 60; ++i) {
                     const auto size = static_cast<int32_t>(1 + random() % 60);
-                    auto request = make_request(make_prompt(static_cast<int32_t>(random() % 5), size), static_cast<int64_t>(random() % 40));
+                    auto request = make_request(make_prompt(static_cast<int32_t>(random() % 5), size),
+                                                static_cast<int64_t>(random() % 40));
                     request.temperature = 1.0F;
                     request.requests[0].extensions.cache_domain = std::string(1, random() % 2 == 0 ? 'a' : 'b');
                     std::shared_ptr<RequestHandle> handle;

@@ -51,7 +51,8 @@ private:
                 bool inside = false;
                 if (at < word_.size()) {
                     for (const auto& [first, last] : node.ranges) {
-                        inside = inside || (static_cast<unsigned char>(word_[at]) >= first && static_cast<unsigned char>(word_[at]) <= last);
+                        inside = inside || (static_cast<unsigned char>(word_[at]) >= first &&
+                                            static_cast<unsigned char>(word_[at]) <= last);
                     }
                     if (inside != (node.negated || node.ranges.empty())) ends.insert(at + 1);
                 }
@@ -110,9 +111,20 @@ private:
     }
     std::string element(int depth) {
         static const std::vector<std::string> kRepeats = {"", "", "", "*", "+", "?", "{1,2}", "{2}"};
-        static const std::vector<std::string> kElements = {
-            "\"a\"", "\"b\"", "\"(\"", "\"ab\"", "\"ba\"", "[ab]", "[^a]", "x", "y", "root", "(\"(\" root \")\")", "(\"(\" x \")\")"};
-        const std::string inner = depth > 0 && pick(4) == 0 ? "(" + alternatives(depth - 1) + ")" : kElements[pick(static_cast<uint32_t>(kElements.size()))];
+        static const std::vector<std::string> kElements = {"\"a\"",
+                                                           "\"b\"",
+                                                           "\"(\"",
+                                                           "\"ab\"",
+                                                           "\"ba\"",
+                                                           "[ab]",
+                                                           "[^a]",
+                                                           "x",
+                                                           "y",
+                                                           "root",
+                                                           "(\"(\" root \")\")",
+                                                           "(\"(\" x \")\")"};
+        const std::string inner = depth > 0 && pick(4) == 0 ? "(" + alternatives(depth - 1) + ")"
+                                                            : kElements[pick(static_cast<uint32_t>(kElements.size()))];
         return inner + kRepeats[pick(static_cast<uint32_t>(kRepeats.size()))];
     }
     std::mt19937 random_;
@@ -149,10 +161,12 @@ TEST(random_grammars_are_enforced_exactly) {
             const bool expected = Recogniser(grammar, word).accepts();
             const bool found = prober.judge(GuideType::kEbnf, text, word) == Verdict::kWhole;
             accepted += expected ? 1 : 0;
-            if (expected != found) check::fail(__FILE__, __LINE__, (expected ? "lost '" : "let through '") + word + "' of\n" + text);
+            if (expected != found)
+                check::fail(__FILE__, __LINE__, (expected ? "lost '" : "let through '") + word + "' of\n" + text);
         }
     }
-    std::printf("%d grammars, %d recursive, %d of them by lexemes, %d words accepted\n", compiled, recursive, exact_lexemes, accepted);
+    std::printf("%d grammars, %d recursive, %d of them by lexemes, %d words accepted\n", compiled, recursive,
+                exact_lexemes, accepted);
     CHECK(compiled > 60 && recursive > 40 && exact_lexemes > 2 && accepted > 500);
 }
 

@@ -88,7 +88,8 @@ TEST(keywords_that_the_contract_refuses_and_this_runtime_enforces) {
     CHECK(whole(GuideType::kJsonSchema, R"({"type":"integer","multipleOf":5,"minimum":0,"maximum":100})", "35"));
     CHECK(!whole(GuideType::kJsonSchema, R"({"type":"integer","multipleOf":5,"minimum":0,"maximum":100})", "36"));
     CHECK(!whole(GuideType::kJsonSchema, R"({"type":"integer","multipleOf":5,"minimum":0,"maximum":100})", "105"));
-    const std::string patterns = R"({"type":"object","patternProperties":{"^n_":{"type":"integer"}},"additionalProperties":false})";
+    const std::string patterns =
+        R"({"type":"object","patternProperties":{"^n_":{"type":"integer"}},"additionalProperties":false})";
     CHECK(whole(GuideType::kJsonSchema, patterns, R"({"n_a":1})"));
     CHECK(refused(GuideType::kJsonSchema, patterns, R"({"n_a":"x")"));
     CHECK(refused(GuideType::kJsonSchema, patterns, R"({"m)"));
@@ -114,8 +115,10 @@ TEST(unenforceable_keywords_are_refused_with_their_path) {
     refuses(R"({"dependentRequired":{"a":["b"]}})", "json_schema.dependentRequired cannot");
     refuses(R"({"unevaluatedProperties":false})", "json_schema.unevaluatedProperties cannot");
     // Under an old draft the compiler would not know these, and let everything through.
-    refuses(R"({"$schema":"http://json-schema.org/draft-04/schema#","type":"string","if":{}})", "json_schema.if cannot");
-    refuses(R"({"type":"array","prefixItems":[{"type":"string"}],"additionalItems":false})", "json_schema.prefixItems cannot");
+    refuses(R"({"$schema":"http://json-schema.org/draft-04/schema#","type":"string","if":{}})",
+            "json_schema.if cannot");
+    refuses(R"({"type":"array","prefixItems":[{"type":"string"}],"additionalItems":false})",
+            "json_schema.prefixItems cannot");
     refuses(R"({"x-guidance":{"lenient":true},"type":"array"})", "json_schema.x-guidance");
     refuses(R"({"properties":{"a":{"type":"string","format":"iban"}}})", "json_schema.properties.a.format");
     refuses(R"({"properties":{"a":{"type":"string","pattern":"(?=x)y"}}})", "json_schema.properties.a.pattern");
@@ -139,7 +142,8 @@ TEST(unenforceable_keywords_are_refused_with_their_path) {
 }
 
 TEST(names_that_look_like_keywords_are_just_names) {
-    const std::string schema = R"({"type":"object","properties":{"not":{"type":"string"},"if":{"const":{"not":1}}},"required":["not"],"additionalProperties":false})";
+    const std::string schema =
+        R"({"type":"object","properties":{"not":{"type":"string"},"if":{"const":{"not":1}}},"required":["not"],"additionalProperties":false})";
     CHECK(whole(GuideType::kJsonSchema, schema, R"({"not":"x","if":{"not":1}})"));
 }
 
@@ -166,7 +170,8 @@ TEST(bad_regexes_are_refused) {
 
 TEST(a_choice_is_one_of_the_strings_exactly) {
     const std::string choices = R"x(["yes","no","not sure (?)","naïve\n",""])x";
-    for (const std::string answer : {"yes", "no", "not sure (?)", "naïve\n", ""}) CHECK(whole(GuideType::kChoice, choices, answer));
+    for (const std::string answer : {"yes", "no", "not sure (?)", "naïve\n", ""})
+        CHECK(whole(GuideType::kChoice, choices, answer));
     CHECK(refused(GuideType::kChoice, choices, "maybe"));
     CHECK(unfinished(GuideType::kChoice, choices, "not"));
     CHECK_THROWS(prober().compile(GuideType::kChoice, "[]"), InvalidRequest, "non-empty array of strings");
@@ -185,7 +190,8 @@ TEST(an_ebnf_grammar_without_recursion_is_exact) {
 }
 
 TEST(recursive_ebnf_grammars_work) {
-    for (const std::string answer : {R"({"a":[1,-2.5e3,{"b":"x\n"},[],true],"c":{}})", "{}", "{\"a\": {\"b\": null}}", R"({"k":"😀"})"}) {
+    for (const std::string answer :
+         {R"({"a":[1,-2.5e3,{"b":"x\n"},[],true],"c":{}})", "{}", "{\"a\": {\"b\": null}}", R"({"k":"😀"})"}) {
         std::string escaped = answer;
         const auto at = escaped.find('\n');
         if (at != std::string::npos) escaped.replace(at, 1, "\\n");
@@ -231,12 +237,14 @@ TEST(bad_ebnf_is_refused_with_its_line) {
 }
 
 TEST(triggered_tags_leave_other_text_free) {
-    const std::string tags = R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<function="],"tags":[
+    const std::string tags =
+        R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<function="],"tags":[
         {"begin":"<function=add>","content":{"type":"json_schema","json_schema":{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"],"additionalProperties":false}},"end":"</function>"},
         {"begin":"<function=say>","content":{"type":"any_text"},"end":"</function>"}]}})";
     CHECK(whole(GuideType::kStructuralTag, tags, "Just text < with signs."));
     CHECK(whole(GuideType::kStructuralTag, tags, "Well: <function=add>{\"x\":1}</function> done"));
-    CHECK(whole(GuideType::kStructuralTag, tags, "<function=say>anything {</function><function=add>{\"x\": 2}</function>"));
+    CHECK(whole(GuideType::kStructuralTag, tags,
+                "<function=say>anything {</function><function=add>{\"x\": 2}</function>"));
     CHECK(refused(GuideType::kStructuralTag, tags, "<function=mul>"));
     CHECK(refused(GuideType::kStructuralTag, tags, "<function=add>{\"y\""));
     CHECK(unfinished(GuideType::kStructuralTag, tags, "<function=add>{\"x\":1}"));
@@ -244,7 +252,8 @@ TEST(triggered_tags_leave_other_text_free) {
 }
 
 TEST(the_older_form_of_structural_tags_is_taken) {
-    const std::string tags = R"({"type":"structural_tag","structures":[{"begin":"<a>","schema":{"type":"integer"},"end":"</a>"},
+    const std::string tags =
+        R"({"type":"structural_tag","structures":[{"begin":"<a>","schema":{"type":"integer"},"end":"</a>"},
         {"begin":"<b>","schema":{"type":"boolean"},"end":"</b>"}],"triggers":["<a","<b"]})";
     CHECK(whole(GuideType::kStructuralTag, tags, "x<a>1</a>y<b>true</b>z"));
     CHECK(refused(GuideType::kStructuralTag, tags, "x<b>1"));
@@ -252,7 +261,8 @@ TEST(the_older_form_of_structural_tags_is_taken) {
 }
 
 TEST(at_least_one_and_stop_after_first_are_kept) {
-    const std::string must = R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<t>"],"at_least_one":true,"stop_after_first":true,
+    const std::string must =
+        R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<t>"],"at_least_one":true,"stop_after_first":true,
         "tags":[{"begin":"<t>","content":{"type":"regex","pattern":"[0-9]+"},"end":"</t>"}]}})";
     CHECK(unfinished(GuideType::kStructuralTag, must, "text"));
     CHECK(whole(GuideType::kStructuralTag, must, "text<t>12</t>"));
@@ -260,7 +270,8 @@ TEST(at_least_one_and_stop_after_first_are_kept) {
 }
 
 TEST(sequences_choices_and_separated_tags_compose) {
-    const std::string format = R"({"type":"structural_tag","format":{"type":"sequence","elements":[{"type":"const_string","value":"A:"},
+    const std::string format =
+        R"({"type":"structural_tag","format":{"type":"sequence","elements":[{"type":"const_string","value":"A:"},
         {"type":"or","elements":[{"type":"const_string","value":"x"},{"type":"grammar","grammar":"root ::= \"y\" root | \"y\""}]},
         {"type":"tags_with_separator","separator":",","at_least_one":true,"tags":[{"begin":"[","content":{"type":"regex","pattern":"[a-z]*"},"end":"]"}]}]}})";
     CHECK(whole(GuideType::kStructuralTag, format, "A:x[q],[]"));
@@ -294,15 +305,21 @@ TEST(bad_structural_tags_are_refused_by_name) {
     refuses(R"({"format":{"type":"const_string"}})", "structural_tag.format.value is missing");
     refuses(R"({"format":{"type":"any_text","excludes":["a"]}})", "format.excludes is not supported");
     refuses(R"({"format":{"type":"json_schema","json_schema":{"not":{}}}})", "json_schema.not cannot");
-    refuses(R"({"format":{"type":"regex","pattern":"[0-9"}})", "structural_tag.format.pattern is no regular expression");
-    refuses(R"({"format":{"type":"json_schema","json_schema":{"pattern":"a(?=b)c"}}})", "format.json_schema.pattern is no regular");
-    refuses(R"({"format":{"type":"triggered_tags","triggers":["<x"],"tags":[{"begin":"<y>","content":{"type":"any_text"},"end":"</y>"}]}})", "triggers");
-    refuses(R"({"format":{"type":"sequence","elements":[{"type":"any_text"},{"type":"const_string","value":"x"}]}})", "any_text must come last");
+    refuses(R"({"format":{"type":"regex","pattern":"[0-9"}})",
+            "structural_tag.format.pattern is no regular expression");
+    refuses(R"({"format":{"type":"json_schema","json_schema":{"pattern":"a(?=b)c"}}})",
+            "format.json_schema.pattern is no regular");
+    refuses(
+        R"({"format":{"type":"triggered_tags","triggers":["<x"],"tags":[{"begin":"<y>","content":{"type":"any_text"},"end":"</y>"}]}})",
+        "triggers");
+    refuses(R"({"format":{"type":"sequence","elements":[{"type":"any_text"},{"type":"const_string","value":"x"}]}})",
+            "any_text must come last");
     refuses("{", "not valid JSON");
 }
 
 TEST(size_depth_and_count_are_bounded) {
-    CHECK_THROWS(prober().compile(GuideType::kRegex, std::string(131073, 'a')), InvalidRequest, "guided_decoding.regex is too large");
+    CHECK_THROWS(prober().compile(GuideType::kRegex, std::string(131073, 'a')), InvalidRequest,
+                 "guided_decoding.regex is too large");
     CHECK_THROWS(prober().compile(GuideType::kJsonSchema, repeated(R"({"items":)", 5000) + "{}" + repeated("}", 5000)),
                  InvalidRequest, "nested too deeply");
     std::string many = R"({"type":"object","properties":{"a":{})";
@@ -313,7 +330,8 @@ TEST(size_depth_and_count_are_bounded) {
 TEST(the_deepest_chains_of_the_largest_guides_do_not_overflow_a_stack) {
     std::string schema = R"({"$ref":"#/$defs/a0","$defs":{)";
     for (int i = 0; i < 1700; ++i) {
-        schema += "\"a" + std::to_string(i) + R"(":{"type":"object","properties":{"x":{"$ref":"#/$defs/a)" + std::to_string(i + 1) + "\"}}},";
+        schema += "\"a" + std::to_string(i) + R"(":{"type":"object","properties":{"x":{"$ref":"#/$defs/a)" +
+                  std::to_string(i + 1) + "\"}}},";
     }
     schema += R"("a1700":{"type":"string"}}})";
     CHECK(schema.size() < 131072);
@@ -358,7 +376,8 @@ TEST(guides_are_compiled_from_many_threads_and_outlive_their_compiler) {
         for (std::size_t i = 0; i < guides.size(); ++i) {
             threads.emplace_back([&, i] {
                 for (int round = 0; round < 20; ++round) {
-                    guides[i] = own.compile(GuideType::kJsonSchema, R"({"type":"object","properties":{"p)" + std::to_string(i) + R"(":{"type":"string"}}})");
+                    guides[i] = own.compile(GuideType::kJsonSchema, R"({"type":"object","properties":{"p)" +
+                                                                        std::to_string(i) + R"(":{"type":"string"}}})");
                 }
             });
         }
@@ -368,8 +387,10 @@ TEST(guides_are_compiled_from_many_threads_and_outlive_their_compiler) {
 }
 
 TEST(a_wrong_library_is_refused_by_name) {
-    CHECK_THROWS(edgellm::make_llguidance_compiler("/nowhere/library.so", *scripted::make_vocab()), InvalidRequest, "guidance_library");
-    CHECK_THROWS(edgellm::make_llguidance_compiler("libm.so.6", *scripted::make_vocab()), InvalidRequest, "no llguidance library");
+    CHECK_THROWS(edgellm::make_llguidance_compiler("/nowhere/library.so", *scripted::make_vocab()), InvalidRequest,
+                 "guidance_library");
+    CHECK_THROWS(edgellm::make_llguidance_compiler("libm.so.6", *scripted::make_vocab()), InvalidRequest,
+                 "no llguidance library");
 }
 
 TEST(guided_answers_of_the_engine_follow_the_guide) {
@@ -384,13 +405,18 @@ TEST(guided_answers_of_the_engine_follow_the_guide) {
     request.requests[0].guided_decoding = scripted::guide(GuideType::kChoice, R"(["alpha","beta"])");
     request.requests[1].guided_decoding = scripted::guide(GuideType::kRegex, "[0-9]{4}");
     request.requests[1].extensions.ignore_eos = true;
-    request.requests[2].guided_decoding = scripted::guide(GuideType::kJsonSchema, R"({"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"],"additionalProperties":false})");
+    request.requests[2].guided_decoding = scripted::guide(
+        GuideType::kJsonSchema,
+        R"({"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"],"additionalProperties":false})");
     const auto response = runtime->handle_request(request);
     CHECK(response.output_texts[0] == "alpha" || response.output_texts[0] == "beta");
-    CHECK(response.output_texts[1].size() == 4 && response.output_texts[1].find_first_not_of("0123456789") == std::string::npos);
+    CHECK(response.output_texts[1].size() == 4 &&
+          response.output_texts[1].find_first_not_of("0123456789") == std::string::npos);
     CHECK(response.output_texts[2].starts_with("{") && response.output_texts[2].ends_with("}"));
-    CHECK(response.output_texts[2].find("true") != std::string::npos || response.output_texts[2].find("false") != std::string::npos);
-    for (int i = 0; i < 3; ++i) CHECK(response.finish_reasons[static_cast<std::size_t>(i)] == edgellm::FinishReason::kEndId);
+    CHECK(response.output_texts[2].find("true") != std::string::npos ||
+          response.output_texts[2].find("false") != std::string::npos);
+    for (int i = 0; i < 3; ++i)
+        CHECK(response.finish_reasons[static_cast<std::size_t>(i)] == edgellm::FinishReason::kEndId);
     CHECK(response.output_ids[3].size() == 100);
 }
 

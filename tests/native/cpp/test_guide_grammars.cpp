@@ -90,7 +90,8 @@ TEST(lark_quoting_survives_every_character) {
 }
 
 TEST(schemas_reach_the_compiler_without_their_draft_and_with_bounded_space) {
-    const auto grammar = edgellm::make_guide_grammar({GuideType::kJsonSchema, R"({"$schema":"http://json-schema.org/draft-04/schema#","type":"string"})"}, {});
+    const auto grammar = edgellm::make_guide_grammar(
+        {GuideType::kJsonSchema, R"({"$schema":"http://json-schema.org/draft-04/schema#","type":"string"})"}, {});
     CHECK(grammar.kind == "json");
     CHECK(grammar.text.find("$schema") == std::string::npos);
     CHECK(grammar.text.find("whitespace_pattern") != std::string::npos);
@@ -98,8 +99,10 @@ TEST(schemas_reach_the_compiler_without_their_draft_and_with_bounded_space) {
 }
 
 TEST(guides_that_are_no_guides_are_refused_before_anything_is_compiled) {
-    CHECK_THROWS(edgellm::make_guide_grammar({GuideType::kJsonSchema, std::string(131073, ' ')}, {}), InvalidRequest, "is too large");
-    CHECK_THROWS(edgellm::make_guide_grammar({GuideType::kChoice, R"({"a":1})"}, {}), InvalidRequest, "array of strings");
+    CHECK_THROWS(edgellm::make_guide_grammar({GuideType::kJsonSchema, std::string(131073, ' ')}, {}), InvalidRequest,
+                 "is too large");
+    CHECK_THROWS(edgellm::make_guide_grammar({GuideType::kChoice, R"({"a":1})"}, {}), InvalidRequest,
+                 "array of strings");
     CHECK_THROWS(edgellm::make_guide_grammar({GuideType::kEbnf, ""}, {}), InvalidRequest, "EDGELLM_BAD_GUIDE");
 }
 

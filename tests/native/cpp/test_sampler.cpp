@@ -24,7 +24,8 @@ std::vector<float> random_logits(std::size_t count, uint32_t seed, float spread 
     return logits;
 }
 
-int32_t draw(const SamplingSpec& spec, std::vector<float> logits, std::vector<uint32_t> mask = {}, std::vector<int32_t> prompt = {}) {
+int32_t draw(const SamplingSpec& spec, std::vector<float> logits, std::vector<uint32_t> mask = {},
+             std::vector<int32_t> prompt = {}) {
     SamplerScratch scratch;
     return Sampler(spec, prompt).sample(logits, mask, scratch).token;
 }
@@ -33,12 +34,15 @@ int32_t draw(const SamplingSpec& spec, std::vector<float> logits, std::vector<ui
 std::map<int32_t, double> distribution(const SamplingSpec& spec, const std::vector<float>& logits) {
     std::vector<std::pair<double, int32_t>> sorted;
     for (std::size_t i = 0; i < logits.size(); ++i) {
-        sorted.emplace_back(static_cast<double>(logits[i]) / static_cast<double>(spec.temperature), -static_cast<int32_t>(i));
+        sorted.emplace_back(static_cast<double>(logits[i]) / static_cast<double>(spec.temperature),
+                            -static_cast<int32_t>(i));
     }
     std::sort(sorted.rbegin(), sorted.rend());
     if (spec.top_k > 0) sorted.resize(std::min(sorted.size(), static_cast<std::size_t>(spec.top_k)));
     double total = 0.0;
-    for (auto& [value, token] : sorted) total += value = std::exp(value - static_cast<double>(*std::max_element(logits.begin(), logits.end())) / static_cast<double>(spec.temperature));
+    for (auto& [value, token] : sorted)
+        total += value = std::exp(value - static_cast<double>(*std::max_element(logits.begin(), logits.end())) /
+                                              static_cast<double>(spec.temperature));
     std::map<int32_t, double> kept;
     double covered = 0.0;
     double sum = 0.0;
@@ -253,7 +257,9 @@ TEST(logprobs_are_of_the_raw_logits_whatever_the_sampling) {
     CHECK(sampled.logprobs.size() == 9);
     std::vector<int32_t> order(logits.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
-    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)]; });
+    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+        return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+    });
     for (std::size_t i = 0; i < 9; ++i) {
         const auto& entry = sampled.logprobs[i];
         CHECK(entry.token == (i == 0 ? 5 : order[i - 1]));
@@ -277,7 +283,8 @@ TEST(weights_of_a_row_are_exact_to_float_precision) {
     const double sum = edgellm::softmax_weights(logits, top, 0.7F, weights);
     double expected_sum = 0.0;
     for (std::size_t i = 0; i < logits.size(); ++i) {
-        const double expected = std::exp((static_cast<double>(logits[i]) - static_cast<double>(top)) / static_cast<double>(0.7F));
+        const double expected =
+            std::exp((static_cast<double>(logits[i]) - static_cast<double>(top)) / static_cast<double>(0.7F));
         expected_sum += expected;
         CHECK(std::abs(static_cast<double>(weights[i]) - expected) <= expected * 2e-5 + 1e-37);
     }

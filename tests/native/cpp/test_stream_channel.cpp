@@ -96,7 +96,8 @@ TEST(a_reader_gets_every_chunk_of_a_producer) {
     const auto channel = StreamChannel::create();
     constexpr int kChunks = 2000;
     std::thread producer([&] {
-        for (int i = 0; i < kChunks; ++i) channel->push(chunk(std::to_string(i), i + 1 == kChunks, FinishReason::kEndId));
+        for (int i = 0; i < kChunks; ++i)
+            channel->push(chunk(std::to_string(i), i + 1 == kChunks, FinishReason::kEndId));
     });
     for (int i = 0; i < kChunks; ++i) {
         const auto popped = channel->wait_pop(kGenerousMs);

@@ -74,8 +74,8 @@ TEST(valid_text_passes_unchanged) {
 TEST(each_maximal_invalid_part_becomes_one_replacement) {
     CHECK(repaired("\xFF") == kUnknown);
     CHECK(repaired("\x80\x80") == kUnknown + kUnknown);
-    CHECK(repaired("\xC0\xAF") == kUnknown + kUnknown);          // overlong
-    CHECK(repaired("\xE2\x82x") == kUnknown + "x");              // truncated, then a letter
+    CHECK(repaired("\xC0\xAF") == kUnknown + kUnknown);  // overlong
+    CHECK(repaired("\xE2\x82x") == kUnknown + "x");      // truncated, then a letter
     CHECK(repaired("\xE0\x9F\xBF") == kUnknown + kUnknown + kUnknown);
     CHECK(repaired("\xED\xA0\x80") == kUnknown + kUnknown + kUnknown);  // a surrogate
     CHECK(repaired("\xF0\x90\x8D\xF0\x9F\x98\x80") == kUnknown + "😀");
@@ -146,7 +146,8 @@ TEST(any_division_into_tokens_gives_the_same_text) {
         std::vector<std::string> stops;
         for (std::size_t i = pick(3); i > 0; --i) {
             std::string stop;
-            for (std::size_t j = 1 + pick(3); j > 0; --j) stop += std::vector<std::string>{"a", "b", "é", "STOP", "O"}[pick(5)];
+            for (std::size_t j = 1 + pick(3); j > 0; --j)
+                stop += std::vector<std::string>{"a", "b", "é", "STOP", "O"}[pick(5)];
             stops.push_back(stop);
         }
         std::vector<std::string> whole{bytes};

@@ -1,4 +1,4 @@
-"""The parent's handle of a benchmark worker: starts it, asks it, ends it."""
+"""The parent's handle of a benchmark worker: starts it, asks it one JSON line at a time, ends it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,13 +13,7 @@ from typing import Any, Self
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    wall_seconds: float
-    cpu_seconds: float
-
-
-class ContenderProcess:
+class WorkerProcess:
     """One library over one model in a process of its own, so that two builds of one tensor library never meet."""
 
     def __init__(self, worker_module: str, *arguments: str) -> None:
@@ -45,11 +37,11 @@ class ContenderProcess:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def generate(self, prompts: Sequence[Sequence[int]], token_count: int) -> Cost:
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"prompts": prompts, "token_count": token_count}) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        return Cost(**self._answer())
+        return self._answer()
 
     def __enter__(self) -> Self:
         return self
@@ -58,10 +50,12 @@ class ContenderProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         try:
             self._process.wait(timeout=30)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._process.stdout.close()
         self._errors.close()

@@ -1,0 +1,116 @@
+"""``python -m tests.bench``: measures, prints the tables, and with ``--write`` puts them into README.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.bench.http_comparison import Finding, compare_second_turn, compare_with_direct, front_end_memory
+from tests.bench.machine import CpuTicks, describe_machine
+from tests.bench.results_table import README, findings_table, runtime_table, write_results
+from tests.bench.runtime_comparison import ComparedModel, ComparisonRow, compare
+from tests.bench.worker_process import WorkerProcess
+from tests.http.daemon_process import Daemon
+from tests.models.real_model import smollm2_file
+from tests.models.requantise import write_requantised_copy
+
+from edgellm.engines.bundle import Bundle
+from edgellm.engines.source import resolve
+from edgellm.engines.store import prepare
+
+SECTIONS = ("runtime", "http", "memory")
+DEFAULT_ROUNDS = 7
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stderr.flush()
+
+
+def bundle_of(gguf_file: Path, cache: Path) -> Bundle:
+    return prepare(resolve(str(gguf_file), cache / "models", download=False), cache)
+
+
+def measure_runtime(folder: Path, rounds: int) -> Iterator[ComparisonRow]:
+    q4_1 = smollm2_file()
+    q8_0 = folder / "SmolLM2-135M-Instruct.Q8_0.gguf"
+    say("making the Q8_0 copy")
+    write_requantised_copy(q4_1, q8_0, "Q8_0")
+    for name, gguf_file in (("Q4_1", q4_1), ("Q8_0", q8_0)):
+        model = ComparedModel(name, gguf_file, bundle_of(gguf_file, folder / "cache").directory)
+        for threads in (1, 2):
+            if threads > len(os.sched_getaffinity(0)):
+                say(f"{name}: {threads} threads are more than the cores here; left out")
+                continue
+            say(f"{name}, {threads} threads: {rounds} rounds")
+            yield from compare(model, threads, rounds)
+
+
+@contextmanager
+def daemon_over(source: Path, cache: Path) -> Iterator[Daemon]:
+    daemon = Daemon(source, "--cache-dir", str(cache))
+    try:
+        yield daemon.wait_until_ready()
+    finally:
+        daemon.stop()
+
+
+def measure_http(folder: Path, rounds: int) -> list[Finding]:
+    source, cache = smollm2_file(), folder / "cache"
+    end_tokens = bundle_of(source, cache).end_token_ids
+    options = f'{{"cache_dir": "{cache}"}}'
+    with daemon_over(source, cache) as daemon:
+        say(f"HTTP against the Python API: {rounds} rounds")
+        with WorkerProcess("tests.bench.direct_stream_worker", str(source), options) as direct:
+            findings = compare_with_direct(daemon, direct, end_tokens, rounds)
+        say(f"second turn against cold: {rounds} rounds")
+        return findings + compare_second_turn(daemon, end_tokens, rounds)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=DEFAULT_ROUNDS, help="rounds of every comparison")
+    parser.add_argument("--section", choices=SECTIONS, action="append", help="only this part; repeatable")
+    parser.add_argument("--write", action="store_true", help=f"put the results into {README.name}")
+    arguments = parser.parse_args()
+    sections = arguments.section or list(SECTIONS)
+    if arguments.write and set(sections) != set(SECTIONS):
+        parser.error("--write takes no --section: a table comes from one run")
+    start, start_ticks = time.monotonic(), CpuTicks.now()
+    load_before = os.getloadavg()[0]
+    parts: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="edgellm-bench-") as name:
+        folder = Path(name)
+        if "runtime" in sections:
+            parts.append(runtime_table(list(measure_runtime(folder, arguments.rounds))))
+        findings: list[Finding] = []
+        if "http" in sections:
+            findings += measure_http(folder, arguments.rounds)
+        if "memory" in sections:
+            say("memory of the front end")
+            findings.append(front_end_memory(folder))
+        if findings:
+            parts.append(findings_table(findings))
+    stolen = CpuTicks.now().stolen_percent_since(start_ticks)
+    parts.insert(
+        0,
+        f"{time.strftime('%Y-%m-%d')}, {arguments.rounds} rounds, {time.monotonic() - start:.0f} s. "
+        f"{describe_machine()}. "
+        f"Load before the run {load_before:.2f}; CPU time stolen by the host's other guests {stolen:.1f} %.",
+    )
+    text = "\n\n".join(parts)
+    sys.stdout.write(text + "\n")
+    if arguments.write:
+        write_results(text)
+        say(f"written to {README}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

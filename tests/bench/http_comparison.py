@@ -1,0 +1,222 @@
+"""The HTTP daemon against the Python API, four streams against one, and a second turn against a cold one.
+
+Both sides get the same chat messages and sampling, end tokens are forbidden so that every answer has the same length,
+and each runs with its own default number of threads. The client is a bare socket reader in this process; what it costs
+is part of what HTTP costs. Rounds alternate between the two sides.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.bench.statistics_of_rounds import Spread, ratio_by_round
+from tests.bench.worker_process import WorkerProcess
+from tests.http.daemon_process import Daemon
+from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
+
+STREAM_TOKENS = 128
+PARALLEL_STREAMS = 4
+SHARED_PREFIX_WORDS = 900
+SECOND_TURN_TOKENS = 8
+CLIENT_TIMEOUT_SECONDS = 600
+BYTES_PER_MIB = 1 << 20
+
+WORDS = (
+    "river",
+    "stone",
+    "amber",
+    "quiet",
+    "engine",
+    "market",
+    "yellow",
+    "seven",
+    "paper",
+    "garden",
+    "signal",
+    "north",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTimes:
+    first_delta_seconds: float
+    seconds: float
+    token_count: int
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    text: str = ""
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.token_count / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the table: a value with its unit, and the target it has, if any."""
+
+    measure: str
+    value: Spread
+    unit: str
+    digits: int
+    target: str
+    met: bool | None
+
+
+def stream_over_http(address: tuple[str, int], body: Mapping[str, Any]) -> StreamTimes:
+    connection = http.client.HTTPConnection(*address, timeout=CLIENT_TIMEOUT_SECONDS)
+    text, usage, first_delta_seconds = "", {}, 0.0
+    start = time.perf_counter()
+    connection.request(
+        "POST",
+        "/v1/chat/completions",
+        json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}),
+        {"Content-Type": "application/json"},
+    )
+    response = connection.getresponse()
+    if response.status != http.HTTPStatus.OK:
+        raise RuntimeError(f"{response.status}: {response.read()[:500]!r}")
+    for line in response:
+        if not line.startswith(b"data: {"):
+            continue
+        event = json.loads(line[6:])
+        usage = event.get("usage") or usage
+        delta = event["choices"][0]["delta"].get("content") if event["choices"] else None
+        if delta:
+            first_delta_seconds = first_delta_seconds or time.perf_counter() - start
+            text += delta
+    seconds = time.perf_counter() - start
+    connection.close()
+    return StreamTimes(
+        first_delta_seconds,
+        seconds,
+        usage["completion_tokens"],
+        usage["prompt_tokens"],
+        usage["prompt_tokens_details"]["cached_tokens"],
+        text,
+    )
+
+
+def chat_request(content: str, end_tokens: Sequence[int], **fields: Any) -> dict[str, Any]:
+    return {
+        "messages": [{"role": "user", "content": content}],
+        "max_tokens": STREAM_TOKENS,
+        "temperature": 0,
+        "logit_bias": {str(token): -100 for token in end_tokens},
+        "reuse_context": False,
+        **fields,
+    }
+
+
+def compare_with_direct(daemon: Daemon, direct: WorkerProcess, end_tokens: Sequence[int], rounds: int) -> list[Finding]:
+    one_http: list[StreamTimes] = []
+    one_direct: list[StreamTimes] = []
+    four_http: list[float] = []
+
+    def over_http(variety: int) -> StreamTimes:
+        return stream_over_http(daemon.address, chat_request(f"Count from {variety} upwards.", end_tokens))
+
+    def directly(variety: int) -> StreamTimes:
+        return StreamTimes(**direct.ask(chat_request(f"Count from {variety} upwards.", end_tokens)))
+
+    over_http(0)
+    directly(0)
+    with ThreadPoolExecutor(PARALLEL_STREAMS) as clients:
+        for index in range(1, rounds + 1):
+            if index % 2:
+                one_http.append(over_http(index))
+                one_direct.append(directly(index))
+            else:
+                one_direct.append(directly(index))
+                one_http.append(over_http(index))
+            start = time.perf_counter()
+            streams = list(clients.map(over_http, range(index * 10, index * 10 + PARALLEL_STREAMS)))
+            four_http.append(sum(stream.token_count for stream in streams) / (time.perf_counter() - start))
+    wrong = [stream.token_count for stream in one_http + one_direct if stream.token_count != STREAM_TOKENS]
+    if wrong:
+        raise RuntimeError(f"streams of {wrong} tokens, expected {STREAM_TOKENS}: not comparable")
+    http_speeds = [stream.tokens_per_second for stream in one_http]
+    direct_speeds = [stream.tokens_per_second for stream in one_direct]
+    speed_ratio = ratio_by_round(http_speeds, direct_speeds)
+    later = Spread.of(
+        [
+            1000 * (ours.first_delta_seconds - theirs.first_delta_seconds)
+            for ours, theirs in zip(one_http, one_direct, strict=True)
+        ]
+    )
+    four = ratio_by_round(four_http, http_speeds)
+    return [
+        Finding("one HTTP stream", Spread.of(http_speeds), "tok/s", 1, "", None),
+        Finding("one direct stream", Spread.of(direct_speeds), "tok/s", 1, "", None),
+        Finding("HTTP to direct, one stream", speed_ratio, "x", 3, ">= 0.97", speed_ratio.median >= 0.97),
+        Finding("first delta, HTTP later than direct", later, "ms", 1, "<= 5", later.median <= 5),
+        Finding("four HTTP streams to one", four, "x", 2, ">= 1.3", four.median >= 1.3),
+    ]
+
+
+def long_system_prompt(variety: int) -> str:
+    """About 1,000 tokens that no earlier round has used."""
+    chosen = [
+        WORDS[(index * index + variety * 31 + index * variety) % len(WORDS)] for index in range(SHARED_PREFIX_WORDS)
+    ]
+    return f"Notes number {variety}: " + " ".join(chosen)
+
+
+def compare_second_turn(daemon: Daemon, end_tokens: Sequence[int], rounds: int) -> list[Finding]:
+    """The same second turn twice: after its first turn, and with the context cache bypassed."""
+    warm, cold, cached, prompt_tokens = [], [], [], []
+    for index in range(rounds):
+        first_turn = [
+            {"role": "system", "content": long_system_prompt(index)},
+            {"role": "user", "content": "Which word comes first?"},
+        ]
+        request = chat_request("", end_tokens, max_tokens=SECOND_TURN_TOKENS, reuse_context=True)
+        answer = stream_over_http(daemon.address, {**request, "messages": first_turn})
+        second_turn = [
+            *first_turn,
+            {"role": "assistant", "content": answer.text},
+            {"role": "user", "content": "And which comes last?"},
+        ]
+        reused = stream_over_http(daemon.address, {**request, "messages": second_turn})
+        computed = stream_over_http(daemon.address, {**request, "messages": second_turn, "reuse_context": False})
+        if computed.cached_tokens != 0 or reused.text != computed.text:
+            raise RuntimeError("the cold turn used the cache, or the two answers differ: not comparable")
+        warm.append(reused.first_delta_seconds)
+        cold.append(computed.first_delta_seconds)
+        cached.append(float(reused.cached_tokens))
+        prompt_tokens.append(float(reused.prompt_tokens))
+    sooner = ratio_by_round(cold, warm)
+    return [
+        Finding("second turn, prompt", Spread.of(prompt_tokens), "tokens", 0, "", None),
+        Finding("second turn, reused", Spread.of(cached), "tokens", 0, "", None),
+        Finding("first delta, cold", Spread.of([1000 * value for value in cold]), "ms", 0, "", None),
+        Finding("first delta, after its first turn", Spread.of([1000 * value for value in warm]), "ms", 0, "", None),
+        Finding("second turn sooner than cold", sooner, "x", 1, ">= 5", sooner.median >= 5),
+    ]
+
+
+def proportional_set_bytes(process_id: int) -> int:
+    for line in Path(f"/proc/{process_id}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no Pss in smaps_rollup")
+
+
+def front_end_memory(folder: Path) -> Finding:
+    """The daemon over a model of 0.3 MB: what HTTP, the event loop and the runtime's code take without a model."""
+    tiny = write_checkpoint(folder / "tiny", VARIANTS["llama-multi-query"])
+    daemon = Daemon(tiny, "--cache-dir", str(folder / "cache"), "--threads", "1")
+    try:
+        daemon.wait_until_ready()
+        daemon.chat("x", max_tokens=1)
+        used = proportional_set_bytes(daemon.process.pid) / BYTES_PER_MIB
+    finally:
+        daemon.stop()
+    return Finding("front end without the model (Pss)", Spread.of([used]), "MiB", 0, "", None)
