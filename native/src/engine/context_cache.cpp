@@ -15,9 +15,9 @@ std::size_t shared_prefix(std::span<const int32_t> left, std::span<const int32_t
 }  // namespace
 
 struct ContextCache::Node {
-    Node* parent = nullptr;                      // null for a root
+    Node* parent = nullptr;                        // null for a root
     const std::vector<int32_t>* tokens = nullptr;  // this node's key in parent->children
-    const std::string* domain = nullptr;         // roots only
+    const std::string* domain = nullptr;           // roots only
     int32_t page = -1;
     uint64_t last_used = 0;
     Children children;

@@ -87,7 +87,8 @@ std::vector<EngineCore::Scheduled> EngineCore::schedule() {
         }
     }
     int32_t rows_left = limits_.prefill_chunk_tokens;
-    if (!scheduled.empty()) rows_left = std::min(rows_left, std::max(rows_left / kBusyPrefillDivisor, kSmallestPrefillRows));
+    if (!scheduled.empty())
+        rows_left = std::min(rows_left, std::max(rows_left / kBusyPrefillDivisor, kSmallestPrefillRows));
 
     std::vector<Scheduled> reading;
     for (Sequence* sequence : readers) {
@@ -97,7 +98,8 @@ std::vector<EngineCore::Scheduled> EngineCore::schedule() {
         }
         reading.push_back({sequence, sequence->rows_to_compute()});
     }
-    std::stable_sort(reading.begin(), reading.end(), [](const Scheduled& a, const Scheduled& b) { return a.rows < b.rows; });
+    std::stable_sort(reading.begin(), reading.end(),
+                     [](const Scheduled& a, const Scheduled& b) { return a.rows < b.rows; });
     for (std::size_t i = 0; i < reading.size() && rows_left > 0; ++i) {
         const auto sharers = static_cast<int32_t>(reading.size() - i);
         const int32_t share = std::min(reading[i].rows, (rows_left + sharers - 1) / sharers);
@@ -144,8 +146,8 @@ void EngineCore::run(std::span<const Scheduled> scheduled, OutputKind kind) {
     for (const auto& [sequence, rows] : scheduled) {
         const bool last = rows == sequence->rows_to_compute();
         wanted += last ? 1 : 0;
-        groups.push_back({std::span(sequence->tokens).subspan(static_cast<std::size_t>(sequence->computed),
-                                                              static_cast<std::size_t>(rows)),
+        groups.push_back({std::span(sequence->tokens)
+                              .subspan(static_cast<std::size_t>(sequence->computed), static_cast<std::size_t>(rows)),
                           sequence->computed, sequence->pages.pages(), last ? RowsWanted::kLast : RowsWanted::kNone});
     }
     rows_.resize(wanted * width);

@@ -39,7 +39,8 @@ EngineParts load_engine_parts(const std::string& engine_dir, const ContextCacheC
     parts.executor = make_executor(file, spec, executor_options);
     parts.limits.vocab_size = parts.executor->info().vocab_size;
     parts.vocab = std::make_shared<const VocabSpec>(spec.vocab);
-    if (!options.guidance_library.empty()) parts.guides = make_llguidance_compiler(options.guidance_library, *parts.vocab);
+    if (!options.guidance_library.empty())
+        parts.guides = make_llguidance_compiler(options.guidance_library, *parts.vocab);
     return parts;
 }
 

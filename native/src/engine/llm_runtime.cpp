@@ -48,9 +48,9 @@ private:
 
     const RequestIntake intake_;
     const bool cache_enabled_;
-    mutable std::mutex mutex_;   // one call at a time
+    mutable std::mutex mutex_;  // one call at a time
     EngineCore core_;
-    std::string failure_;        // not empty once a step failed
+    std::string failure_;  // not empty once a step failed
 };
 
 LLMGenerationResponse BlockingRuntime::handle_request(const LLMGenerationRequest& request) {

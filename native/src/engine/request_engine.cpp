@@ -35,7 +35,8 @@ class ActorEngine final : public RequestEngine {
 public:
     ActorEngine(EngineParts parts, int32_t max_pending_requests, int32_t command_queue_capacity)
         : max_pending_requests_(check_range("max_pending_requests", max_pending_requests, 1, kMaxPendingRequests)),
-          command_queue_capacity_(check_range("command_queue_capacity", command_queue_capacity, 1, kMaxPendingRequests)),
+          command_queue_capacity_(
+              check_range("command_queue_capacity", command_queue_capacity, 1, kMaxPendingRequests)),
           executor_info_(parts.executor->info()),
           intake_(parts.vocab, parts.limits, std::move(parts.guides), std::move(parts.prompt_encoder)),
           core_(std::move(parts.executor), parts.vocab, parts.limits, parts.cache) {
@@ -92,14 +93,14 @@ private:
     const RequestIntake intake_;
 
     mutable std::mutex mutex_;
-    std::condition_variable news_;       // for the actor
+    std::condition_variable news_;  // for the actor
     std::condition_variable ended_changed_;
     std::deque<Waiting> commands_;
     std::unordered_map<uint64_t, std::shared_ptr<RequestTicket>> tickets_;  // of all unfinished requests
     bool stopping_ = false;
     bool cancel_all_ = false;
     bool ended_ = false;
-    std::string failure_;                // not empty once a step failed
+    std::string failure_;  // not empty once a step failed
     uint64_t next_id_ = 1;
     int64_t queued_ = 0;
     int64_t resident_ = 0;
@@ -109,7 +110,7 @@ private:
     LLMPrefillMetrics prefill_metrics_;
     LLMGenerationMetrics generation_metrics_;
 
-    EngineCore core_;                    // the actor's own from here
+    EngineCore core_;  // the actor's own from here
     std::deque<Waiting> waiting_;
     std::unordered_map<uint64_t, std::shared_ptr<RequestTicket>> running_;
     std::thread actor_;
@@ -222,7 +223,8 @@ void ActorEngine::wait_while_idle(std::unique_lock<std::mutex>& lock) {
 void ActorEngine::end_cancelled_waiting() {
     for (Waiting& one : waiting_) {
         if (!one.sequence->cancel_requested()) continue;
-        one.sequence->output.finish(FinishReason::kCancelled, std::make_exception_ptr(Error("the request was cancelled")));
+        one.sequence->output.finish(FinishReason::kCancelled,
+                                    std::make_exception_ptr(Error("the request was cancelled")));
         {
             const std::lock_guard<std::mutex> lock(mutex_);
             --queued_;

@@ -9,7 +9,10 @@ namespace edgellm {
 
 RequestIntake::RequestIntake(std::shared_ptr<const VocabSpec> vocab, const EngineLimits& limits,
                              std::unique_ptr<GuideCompiler> guides, PromptEncoder prompt_encoder)
-    : vocab_(std::move(vocab)), limits_(limits), guides_(std::move(guides)), prompt_encoder_(std::move(prompt_encoder)) {}
+    : vocab_(std::move(vocab)),
+      limits_(limits),
+      guides_(std::move(guides)),
+      prompt_encoder_(std::move(prompt_encoder)) {}
 
 std::unique_ptr<Sequence> RequestIntake::make_sequence(LLMGenerationRequest& request, std::size_t index,
                                                        std::shared_ptr<const std::atomic<bool>> cancelled) const {
@@ -30,7 +33,8 @@ std::unique_ptr<Sequence> RequestIntake::make_sequence(LLMGenerationRequest& req
     if (one.guided_decoding) {
         if (spec.embeddings) refuse_value("guided_decoding", "must be unset when embeddings are asked for");
         if (guides_ == nullptr) {
-            throw InvalidRequest(std::string(kBadGuide) + ": guided_decoding needs a guidance library, and none is loaded");
+            throw InvalidRequest(std::string(kBadGuide) +
+                                 ": guided_decoding needs a guidance library, and none is loaded");
         }
         guide = guides_->compile(*one.guided_decoding);
     }

@@ -35,7 +35,8 @@ void apply_mask(std::span<float> logits, std::span<const uint32_t> mask) {
 
 Sampler::Sampler(SamplingSpec spec, std::span<const int32_t> prompt)
     : spec_(std::move(spec)),
-      penalised_(spec_.frequency_penalty != 0.0F || spec_.presence_penalty != 0.0F || spec_.repetition_penalty != 1.0F) {
+      penalised_(spec_.frequency_penalty != 0.0F || spec_.presence_penalty != 0.0F ||
+                 spec_.repetition_penalty != 1.0F) {
     if (spec_.repetition_penalty != 1.0F) prompt_tokens_.insert(prompt.begin(), prompt.end());
 }
 
@@ -60,7 +61,8 @@ SampledToken Sampler::sample(std::span<float> logits, std::span<const uint32_t> 
         const auto logprob = [total](float logit) { return static_cast<float>(static_cast<double>(logit) - total); };
         result.logprobs.reserve(scratch.candidates.size() + 1);
         result.logprobs.push_back({result.token, logprob(raw[static_cast<std::size_t>(result.token)])});
-        for (const Candidate& likely : scratch.candidates) result.logprobs.push_back({likely.token, logprob(likely.logit)});
+        for (const Candidate& likely : scratch.candidates)
+            result.logprobs.push_back({likely.token, logprob(likely.logit)});
     }
     if (penalised_) ++generated_counts_[result.token];
     ++drawn_;
@@ -145,8 +147,8 @@ int32_t Sampler::choose(std::span<const float> logits, SamplerScratch& scratch) 
 // candidates are sorted; total_weight is what top_p is a part of.
 int32_t Sampler::draw_from_candidates(SamplerScratch& scratch, float top, double total_weight) const {
     const std::vector<Candidate>& candidates = scratch.candidates;
-    const double wanted = spec_.top_p < 1.0F ? total_weight * static_cast<double>(spec_.top_p)
-                                             : std::numeric_limits<double>::infinity();
+    const double wanted =
+        spec_.top_p < 1.0F ? total_weight * static_cast<double>(spec_.top_p) : std::numeric_limits<double>::infinity();
     scratch.weights.resize(std::max(scratch.weights.size(), candidates.size()));
     double kept = 0.0;
     std::size_t count = 0;

@@ -27,7 +27,8 @@ public:
           cancelled_(std::move(cancelled)) {}
 
     bool cancel_requested() const {
-        return (cancelled_ != nullptr && cancelled_->load()) || (spec.channel != nullptr && spec.channel->is_cancelled());
+        return (cancelled_ != nullptr && cancelled_->load()) ||
+               (spec.channel != nullptr && spec.channel->is_cancelled());
     }
     int32_t prompt_size() const { return static_cast<int32_t>(spec.prompt.size()); }
     int32_t rows_to_compute() const { return static_cast<int32_t>(tokens.size()) - computed; }

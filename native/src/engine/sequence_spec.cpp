@@ -18,7 +18,8 @@ constexpr std::size_t kMaxStopStringBytes = 4096;
 constexpr std::size_t kMaxCacheDomainBytes = 256;
 
 void refuse_what_this_runtime_lacks(const LLMGenerationRequest& request) {
-    if (!request.lora_weights_name.empty()) refuse_value("lora_weights_name", "must be empty: this runtime has no adapters");
+    if (!request.lora_weights_name.empty())
+        refuse_value("lora_weights_name", "must be empty: this runtime has no adapters");
     if (request.save_system_prompt_kv_cache) {
         refuse_value("save_system_prompt_kv_cache", "must be false: use the context cache");
     }
@@ -37,9 +38,8 @@ void check_prompt(const std::vector<int32_t>& prompt, bool embeddings, const Eng
                              " tokens and leaves no room for an answer; max_kv_tokens is " +
                              std::to_string(limits.max_kv_tokens));
     }
-    const auto outside = std::find_if(prompt.begin(), prompt.end(), [&](int32_t token) {
-        return token < 0 || token >= limits.vocab_size;
-    });
+    const auto outside = std::find_if(prompt.begin(), prompt.end(),
+                                      [&](int32_t token) { return token < 0 || token >= limits.vocab_size; });
     if (outside != prompt.end()) {
         refuse_value("token_ids[" + std::to_string(outside - prompt.begin()) + "]",
                      "must be between 0 and " + std::to_string(limits.vocab_size - 1));
@@ -69,12 +69,12 @@ SamplingSpec make_sampling_spec(const LLMGenerationRequest& request, std::size_t
     const int64_t top_k = check_range<int64_t>("top_k", extensions.top_k.value_or(request.top_k), -1, INT64_MAX);
     sampling.top_k = static_cast<int32_t>(std::clamp<int64_t>(top_k, 0, limits.vocab_size));
     sampling.min_p = check_range("min_p", extensions.min_p, 0.0F, 1.0F, "between 0 and 1");
-    sampling.frequency_penalty = check_range("frequency_penalty", extensions.frequency_penalty, -kMaxPenalty,
-                                             kMaxPenalty, "between -2 and 2");
-    sampling.presence_penalty = check_range("presence_penalty", extensions.presence_penalty, -kMaxPenalty, kMaxPenalty,
-                                            "between -2 and 2");
-    sampling.repetition_penalty = check_range("repetition_penalty", extensions.repetition_penalty, 0.0F, kMaxPenalty,
-                                              "above 0 and at most 2");
+    sampling.frequency_penalty =
+        check_range("frequency_penalty", extensions.frequency_penalty, -kMaxPenalty, kMaxPenalty, "between -2 and 2");
+    sampling.presence_penalty =
+        check_range("presence_penalty", extensions.presence_penalty, -kMaxPenalty, kMaxPenalty, "between -2 and 2");
+    sampling.repetition_penalty =
+        check_range("repetition_penalty", extensions.repetition_penalty, 0.0F, kMaxPenalty, "above 0 and at most 2");
     if (sampling.repetition_penalty == 0.0F) refuse_value("repetition_penalty", "must be above 0 and at most 2, not 0");
     sampling.logprob_count =
         check_range("num_logprobs", extensions.num_logprobs.value_or(request.num_logprobs), 0, kMaxLogprobs);
@@ -113,9 +113,8 @@ SequenceSpec make_sequence_spec(const LLMGenerationRequest& request, std::size_t
     if (one.extensions.cache_domain.size() > kMaxCacheDomainBytes) {
         refuse_value("cache_domain", "must have at most " + std::to_string(kMaxCacheDomainBytes) + " bytes");
     }
-    const int64_t max_new_tokens =
-        check_range<int64_t>("max_generate_length", one.extensions.max_generate_length.value_or(request.max_generate_length),
-                             0, INT64_MAX);
+    const int64_t max_new_tokens = check_range<int64_t>(
+        "max_generate_length", one.extensions.max_generate_length.value_or(request.max_generate_length), 0, INT64_MAX);
     const int64_t replay_tail = check_range<int64_t>("context_cache_replay_tail_length",
                                                      request.context_cache_replay_tail_length, -1, INT32_MAX);
 

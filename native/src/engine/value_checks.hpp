@@ -24,7 +24,8 @@ T check_range(std::string_view field, T value, T lowest, T highest) {
 }
 
 // text_of_range is for people, such as "between 0 and 1".
-inline float check_range(std::string_view field, float value, float lowest, float highest, std::string_view text_of_range) {
+inline float check_range(std::string_view field, float value, float lowest, float highest,
+                         std::string_view text_of_range) {
     if (!std::isfinite(value) || value < lowest || value > highest) {
         refuse_value(field, "must be " + std::string(text_of_range) + ", not " + std::to_string(value));
     }

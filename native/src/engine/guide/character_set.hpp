@@ -22,7 +22,9 @@ public:
         normalise();
     }
     bool intersects(const CharacterSet& other) const {
-        for (auto left = ranges_.begin(), right = other.ranges_.begin(); left != ranges_.end() && right != other.ranges_.end();) {
+        auto left = ranges_.begin();
+        auto right = other.ranges_.begin();
+        while (left != ranges_.end() && right != other.ranges_.end()) {
             if (left->second < right->first) {
                 ++left;
             } else if (right->second < left->first) {

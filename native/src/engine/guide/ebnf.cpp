@@ -10,11 +10,12 @@
 namespace edgellm {
 namespace {
 
-constexpr int32_t kMaxDepth = 60;             // of groups; the compiler's own limit is higher
+constexpr int32_t kMaxDepth = 60;  // of groups; the compiler's own limit is higher
 constexpr int32_t kMaxRepetitions = 100'000;
 
 bool is_name_character(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
 }
 
 bool is_surrogate(uint32_t code_point) { return code_point >= 0xD800 && code_point <= 0xDFFF; }
@@ -54,7 +55,9 @@ public:
             grammar_.rules[rule].body = std::move(body);
         }
         for (std::size_t i = 0; i < defined_.size(); ++i) {
-            if (!defined_[i]) refuse_guide(where_, "uses the rule '" + for_message(grammar_.rules[i].name) + "' and does not define it");
+            if (!defined_[i])
+                refuse_guide(where_,
+                             "uses the rule '" + for_message(grammar_.rules[i].name) + "' and does not define it");
         }
         const auto root = indices_.find("root");
         if (root == indices_.end()) refuse_guide(where_, "must define the rule 'root'");
@@ -64,7 +67,9 @@ public:
 
 private:
     [[noreturn]] void refuse(const std::string& why) const {
-        const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size())), '\n');
+        const auto line =
+            1 +
+            std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size())), '\n');
         refuse_guide(std::string(where_) + " (line " + std::to_string(line) + ")", why);
     }
 
@@ -179,8 +184,14 @@ private:
             repeat.kind = EbnfNode::Kind::kRepeat;
             switch (peek()) {
                 case '*': ++at_; break;
-                case '+': ++at_; repeat.least = 1; break;
-                case '?': ++at_; repeat.most = 1; break;
+                case '+':
+                    ++at_;
+                    repeat.least = 1;
+                    break;
+                case '?':
+                    ++at_;
+                    repeat.most = 1;
+                    break;
                 case '{': read_bounds(repeat); break;
                 default: return element;
             }
@@ -208,7 +219,8 @@ private:
         }
         if (peek() != '}') refuse("must close the repetition with '}'");
         ++at_;
-        if (repeat.most >= 0 && repeat.most < repeat.least) refuse("has repetitions whose upper bound is below the lower");
+        if (repeat.most >= 0 && repeat.most < repeat.least)
+            refuse("has repetitions whose upper bound is below the lower");
     }
 
     std::optional<int32_t> read_count() {
@@ -216,7 +228,8 @@ private:
         int32_t count = 0;
         while (peek() >= '0' && peek() <= '9') {
             count = count * 10 + (text_[at_++] - '0');
-            if (count > kMaxRepetitions) refuse("asks for more than " + std::to_string(kMaxRepetitions) + " repetitions");
+            if (count > kMaxRepetitions)
+                refuse("asks for more than " + std::to_string(kMaxRepetitions) + " repetitions");
         }
         return count;
     }
@@ -252,7 +265,8 @@ private:
         const std::size_t more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
         if (lead < 0xC0 || at_ + more > text_.size()) refuse("is not valid UTF-8");
         uint32_t code_point = lead & (0x3FU >> more);
-        for (std::size_t i = 0; i < more; ++i) code_point = code_point << 6U | (static_cast<unsigned char>(text_[at_++]) & 0x3FU);
+        for (std::size_t i = 0; i < more; ++i)
+            code_point = code_point << 6U | (static_cast<unsigned char>(text_[at_++]) & 0x3FU);
         return code_point;
     }
 
@@ -270,7 +284,8 @@ private:
             case 'U': return read_hex(8);
             default: break;
         }
-        if (is_name_character(letter) && letter != '-' && letter != '.' && letter != '_') refuse("has an unknown escape");
+        if (is_name_character(letter) && letter != '-' && letter != '.' && letter != '_')
+            refuse("has an unknown escape");
         if (letter <= ' ') refuse("has an unknown escape");
         return static_cast<unsigned char>(letter);
     }

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <bitset>
-#include <optional>
 #include <utility>
 
-#include "engine/guide/character_set.hpp"
+#include "engine/guide/ebnf_words.hpp"
 
 namespace edgellm {
 namespace {
@@ -48,117 +47,6 @@ std::vector<bool> find_regular_rules(const EbnfGrammar& grammar) {
     return regular;
 }
 
-// What is known of the words of a regular expression; sets may be too large, never too small.
-struct WordFacts {
-    bool nullable = true;
-    CharacterSet first;
-    CharacterSet later;       // at any position but the first
-    CharacterSet all;
-    CharacterSet extending;   // what can come after a whole word inside a longer one
-};
-
-class WordAnalysis {
-public:
-    explicit WordAnalysis(const EbnfGrammar& grammar) : grammar_(grammar), of_rules_(grammar.rules.size()) {}
-
-    WordFacts describe(const EbnfNode& node) {
-        switch (node.kind) {
-            case Kind::kText: return of_text(node.text);
-            case Kind::kClass:
-            case Kind::kAnyCharacter: return of_class(node);
-            case Kind::kRule:
-                if (!of_rules_[node.rule]) of_rules_[node.rule] = describe(grammar_.rules[node.rule].body);
-                return *of_rules_[node.rule];
-            case Kind::kSequence: {
-                WordFacts facts;
-                for (const EbnfNode& child : node.children) facts = followed_by(facts, describe(child));
-                return facts;
-            }
-            case Kind::kAlternatives: return of_alternatives(node);
-            case Kind::kRepeat: return repeated(describe(node.children[0]), node);
-        }
-        return {};
-    }
-
-    static WordFacts followed_by(const WordFacts& left, const WordFacts& right) {
-        WordFacts facts;
-        facts.nullable = left.nullable && right.nullable;
-        facts.first = left.first;
-        if (left.nullable) facts.first.add(right.first);
-        facts.later = left.later;
-        facts.later.add(right.all);
-        facts.all = left.all;
-        facts.all.add(right.all);
-        facts.extending = right.extending;
-        if (right.nullable) {
-            facts.extending.add(left.extending);
-            facts.extending.add(right.first);
-        }
-        // Where one ends and the other begins is not told by the next character: anything may happen.
-        if (left.extending.intersects(right.first)) facts.extending = facts.all;
-        return facts;
-    }
-
-private:
-    static WordFacts of_text(const std::string& text) {
-        WordFacts facts;
-        facts.nullable = text.empty();
-        for (std::size_t at = 0; at < text.size();) {
-            const auto lead = static_cast<unsigned char>(text[at]);
-            const std::size_t size = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-            uint32_t code_point = size == 1 ? lead : lead & (0x7FU >> size);
-            for (std::size_t i = 1; i < size; ++i) code_point = code_point << 6U | (static_cast<unsigned char>(text[at + i]) & 0x3FU);
-            (at == 0 ? facts.first : facts.later).add(code_point, code_point);
-            facts.all.add(code_point, code_point);
-            at += size;
-        }
-        return facts;
-    }
-
-    static WordFacts of_class(const EbnfNode& node) {
-        WordFacts facts;
-        facts.nullable = false;
-        for (const auto& [first, last] : node.ranges) facts.first.add(first, last);
-        if (node.negated || node.kind == Kind::kAnyCharacter) facts.first = facts.first.complement();
-        facts.all = facts.first;
-        return facts;
-    }
-
-    WordFacts of_alternatives(const EbnfNode& node) {
-        WordFacts facts;
-        facts.nullable = false;
-        bool told_apart = true;
-        bool all_single = true;
-        for (const EbnfNode& child : node.children) {
-            const WordFacts one = describe(child);
-            told_apart = told_apart && !facts.first.intersects(one.first);
-            all_single = all_single && (child.kind == Kind::kClass || child.kind == Kind::kAnyCharacter);
-            facts.nullable = facts.nullable || one.nullable;
-            facts.first.add(one.first);
-            facts.later.add(one.later);
-            facts.all.add(one.all);
-            facts.extending.add(one.extending);
-        }
-        if (facts.nullable) facts.extending.add(facts.first);
-        if (!told_apart && !all_single) facts.extending = facts.all;
-        return facts;
-    }
-
-    static WordFacts repeated(const WordFacts& once, const EbnfNode& node) {
-        WordFacts facts = once;
-        facts.nullable = once.nullable || node.least == 0;
-        if (node.least != node.most || once.nullable) facts.extending.add(once.first);
-        if (node.most != 1) {
-            facts.later.add(once.all);
-            if (once.extending.intersects(once.first)) facts.extending = facts.all;
-        }
-        return facts;
-    }
-
-    const EbnfGrammar& grammar_;
-    std::vector<std::optional<WordFacts>> of_rules_;
-};
-
 class Cutter {
 public:
     explicit Cutter(const EbnfGrammar& grammar) : grammar_(grammar), words_(grammar) {}
@@ -175,7 +63,8 @@ public:
 private:
     bool is_regular(const EbnfNode& node) const {
         if (node.kind == Kind::kRule) return cut_.regular[node.rule];
-        return std::all_of(node.children.begin(), node.children.end(), [this](const EbnfNode& child) { return is_regular(child); });
+        return std::all_of(node.children.begin(), node.children.end(),
+                           [this](const EbnfNode& child) { return is_regular(child); });
     }
 
     LexemeOutline outline(const EbnfNode& node) {
@@ -223,7 +112,7 @@ private:
             if (sequence) {
                 const WordFacts facts = words_.describe(child);
                 if (!facts.nullable && !so_far.extending.intersects(facts.first)) flush();
-                so_far = WordAnalysis::followed_by(so_far, facts);
+                so_far = followed_by(so_far, facts);
             }
             regular.children.push_back(child);
         }

@@ -58,7 +58,8 @@ std::string join(const Nodes& nodes, std::string_view separator, const Translate
 
 class Translator {
 public:
-    Translator(const EbnfGrammar& grammar, LarkGrammar& lark) : grammar_(grammar), lark_(lark), cut_(cut_into_lexemes(grammar)) {}
+    Translator(const EbnfGrammar& grammar, LarkGrammar& lark)
+        : grammar_(grammar), lark_(lark), cut_(cut_into_lexemes(grammar)) {}
 
     std::string translate() {
         const bool recursive = !cut_.regular[grammar_.root];
@@ -99,7 +100,8 @@ private:
             case LexemeOutline::Kind::kRule: return names_[node.index];
             case LexemeOutline::Kind::kSequence: return join(node.children, " ", child_body);
             case LexemeOutline::Kind::kAlternatives: return join(node.children, " | ", child_body);
-            case LexemeOutline::Kind::kRepeat: return concat({"(", child_body(node.children[0]), ")", repeat_suffix(node)});
+            case LexemeOutline::Kind::kRepeat:
+                return concat({"(", child_body(node.children[0]), ")", repeat_suffix(node)});
         }
         return "";
     }

@@ -43,7 +43,8 @@ GuideGrammar make_guide_grammar(const GuidedDecodingParams& params, const Specia
         case GuideType::kStructuralTag: {
             const std::string field = "guided_decoding.structural_tag";
             std::vector<SchemaPlace> places;
-            const std::string start = add_structural_tag(read_json_document(params.guide, field), field, specials, lark, places);
+            const std::string start =
+                add_structural_tag(read_json_document(params.guide, field), field, specials, lark, places);
             return {"lark", lark.finish(start), field, std::move(places)};
         }
         case GuideType::kChoice: {

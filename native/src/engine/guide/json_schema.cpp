@@ -19,18 +19,33 @@ constexpr std::size_t kMaxPatternProperties = 64;
 // White space between tokens is free but bounded: small models otherwise go on with it until the answer is cut.
 constexpr std::string_view kCompilerOptions = R"("x-guidance":{"whitespace_pattern":"[\\x20\\x0A\\x0D\\x09]{1,64}"})";
 
-constexpr std::array<std::string_view, 16> kUnenforced = {
-    "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "propertyNames",
-    "unevaluatedItems", "unevaluatedProperties", "uniqueItems", "contains", "minContains", "maxContains",
-    "$dynamicRef", "$recursiveRef"};
+constexpr std::array<std::string_view, 16> kUnenforced = {"not",
+                                                          "if",
+                                                          "then",
+                                                          "else",
+                                                          "dependentRequired",
+                                                          "dependentSchemas",
+                                                          "dependencies",
+                                                          "propertyNames",
+                                                          "unevaluatedItems",
+                                                          "unevaluatedProperties",
+                                                          "uniqueItems",
+                                                          "contains",
+                                                          "minContains",
+                                                          "maxContains",
+                                                          "$dynamicRef",
+                                                          "$recursiveRef"};
 constexpr std::array<std::string_view, 4> kNamedSchemas = {"properties", "patternProperties", "$defs", "definitions"};
 constexpr std::array<std::string_view, 4> kSchemaLists = {"prefixItems", "allOf", "anyOf", "oneOf"};
 constexpr std::array<std::string_view, 3> kSingleSchemas = {"items", "additionalItems", "additionalProperties"};
-constexpr std::array<std::string_view, 6> kCounts = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"};
-constexpr std::array<std::string_view, 5> kNumbers = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
-constexpr std::array<std::string_view, 7> kTypes = {"null", "boolean", "integer", "number", "string", "array", "object"};
+constexpr std::array<std::string_view, 6> kCounts = {"minLength", "maxLength",     "minItems",
+                                                     "maxItems",  "minProperties", "maxProperties"};
+constexpr std::array<std::string_view, 5> kNumbers = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+                                                      "multipleOf"};
+constexpr std::array<std::string_view, 7> kTypes = {"null",   "boolean", "integer", "number",
+                                                    "string", "array",   "object"};
 constexpr std::array<std::string_view, 10> kFormats = {"date-time", "time", "date", "duration", "email",
-                                                       "hostname", "ipv4", "ipv6", "uuid", "uri"};
+                                                       "hostname",  "ipv4", "ipv6", "uuid",     "uri"};
 
 template <std::size_t Size>
 bool holds(const std::array<std::string_view, Size>& names, std::string_view name) {
@@ -38,11 +53,13 @@ bool holds(const std::array<std::string_view, Size>& names, std::string_view nam
 }
 
 bool is_number(const JsonValue& value) {
-    return value.kind == JsonValue::Kind::kScalar && (value.source[0] == '-' || (value.source[0] >= '0' && value.source[0] <= '9'));
+    return value.kind == JsonValue::Kind::kScalar &&
+           (value.source[0] == '-' || (value.source[0] >= '0' && value.source[0] <= '9'));
 }
 
 bool is_count(const JsonValue& value) {
-    return is_number(value) && value.source.size() < 16 && value.source.find_first_not_of("0123456789") == std::string_view::npos;
+    return is_number(value) && value.source.size() < 16 &&
+           value.source.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 bool is_type_name(const JsonValue& value) { return value.is_string() && holds(kTypes, value.text); }
@@ -54,11 +71,14 @@ const char* demanded_form(const std::string& keyword, const JsonValue& value) {
     if (holds(kCounts, keyword)) return is_count(value) ? nullptr : "must be a whole number that is not negative";
     if (holds(kNumbers, keyword)) return is_number(value) || value.is_bool() ? nullptr : "must be a number";
     if (keyword == "type") {
-        return is_type_name(value) || (is_list && all(is_type_name)) ? nullptr : "must be a type of JSON, or a list of them";
+        return is_type_name(value) || (is_list && all(is_type_name)) ? nullptr
+                                                                     : "must be a type of JSON, or a list of them";
     }
     if (keyword == "enum") return is_list ? nullptr : "must be a list of values that is not empty";
     if (keyword == "required") {
-        return value.is_array() && all([](const JsonValue& name) { return name.is_string(); }) ? nullptr : "must be a list of names";
+        return value.is_array() && all([](const JsonValue& name) { return name.is_string(); })
+                   ? nullptr
+                   : "must be a list of names";
     }
     if (keyword == "pattern") return value.is_string() ? nullptr : "must be a string";
     return nullptr;
@@ -126,7 +146,8 @@ private:
         for (const auto& [keyword, value] : schema.members) check_keyword(schema, keyword, value, path + "." + keyword);
     }
 
-    void check_keyword(const JsonValue& schema, const std::string& keyword, const JsonValue& value, const std::string& path) {
+    void check_keyword(const JsonValue& schema, const std::string& keyword, const JsonValue& value,
+                       const std::string& path) {
         if (holds(kUnenforced, keyword)) refuse_guide(path, "cannot be enforced; leave it out");
         if (keyword == "x-guidance") refuse_guide(path, "is not taken from requests; leave it out");
         if (keyword == "$schema" && &schema != &root_) refuse_guide(path, "is taken at the top of the schema only");
@@ -146,8 +167,8 @@ private:
                 refuse_guide(path, "cannot be enforced beside additionalItems or a list of items; use items");
             }
         }
-        if (keyword == "pattern" || keyword == "oneOf" || keyword == "patternProperties" || keyword == "minProperties" ||
-            keyword == "maxProperties") {
+        if (keyword == "pattern" || keyword == "oneOf" || keyword == "patternProperties" ||
+            keyword == "minProperties" || keyword == "maxProperties") {
             places_.push_back({path, keyword, value.text});
         }
         if (holds(kNamedSchemas, keyword)) {
@@ -186,7 +207,8 @@ private:
             pointer.remove_prefix(size);
             if (!name) return nullptr;
             if (value->is_array()) {
-                const bool is_index = !name->empty() && name->size() < 9 && name->find_first_not_of("0123456789") == std::string::npos;
+                const bool is_index =
+                    !name->empty() && name->size() < 9 && name->find_first_not_of("0123456789") == std::string::npos;
                 const std::size_t index = is_index ? std::stoul(*name) : value->items.size();
                 value = index < value->items.size() ? &value->items[index] : nullptr;
             } else {

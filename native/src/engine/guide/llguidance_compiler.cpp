@@ -31,7 +31,8 @@ llg::Interface load_interface(const std::string& path) {
     }
     const auto find = [&](auto& function, const char* name) {
         void* symbol = dlsym(library, name);
-        if (symbol == nullptr) refuse_value("guidance_library", std::string("lacks ") + name + ": it is no llguidance library");
+        if (symbol == nullptr)
+            refuse_value("guidance_library", std::string("lacks ") + name + ": it is no llguidance library");
         function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
     };
     llg::Interface found{};
@@ -62,10 +63,12 @@ public:
         std::string bytes;
         for (std::size_t token = 0; token < vocab.token_bytes.size(); ++token) {
             const bool special = token < vocab.is_special.size() && vocab.is_special[token];
-            const std::string piece = special ? llg::kSpecialTokenMark + vocab.special_text[token] : vocab.token_bytes[token];
+            const std::string piece =
+                special ? llg::kSpecialTokenMark + vocab.special_text[token] : vocab.token_bytes[token];
             lengths.push_back(static_cast<uint32_t>(piece.size()));
             bytes += piece;
-            if (special && !vocab.special_text[token].empty()) specials.emplace(vocab.special_text[token], static_cast<int32_t>(token));
+            if (special && !vocab.special_text[token].empty())
+                specials.emplace(vocab.special_text[token], static_cast<int32_t>(token));
         }
         std::vector<uint32_t> ends(vocab.end_token_ids.begin(), vocab.end_token_ids.end());
         llg::TokenizerInit init{};
@@ -94,7 +97,8 @@ public:
 
 class LlguidanceGuide final : public TokenGuide {
 public:
-    LlguidanceGuide(std::shared_ptr<const Guidance> guidance, const GuideGrammar& grammar) : guidance_(std::move(guidance)) {
+    LlguidanceGuide(std::shared_ptr<const Guidance> guidance, const GuideGrammar& grammar)
+        : guidance_(std::move(guidance)) {
         llg::ConstraintInit init{};
         guidance_->api.set_defaults(&init, guidance_->tokenizer);
         init.log_buffer_level = 0;
@@ -146,14 +150,15 @@ public:
         : guidance_(std::make_shared<const Guidance>(library_path, vocab)) {}
 
     std::unique_ptr<TokenGuide> compile(const GuidedDecodingParams& params) override {
-        const GuideGrammar grammar = make_guide_grammar(params, guidance_->specials);
-        if (grammar.text.find('\0') != std::string::npos) refuse_guide(grammar.field, "must not contain NUL characters");
         std::unique_ptr<LlguidanceGuide> guide;
         run_on_deep_stack([&] {
+            const GuideGrammar grammar = make_guide_grammar(params, guidance_->specials);
+            if (grammar.text.find('\0') != std::string::npos)
+                refuse_guide(grammar.field, "must not contain NUL characters");
             guide = std::make_unique<LlguidanceGuide>(guidance_, grammar);
             if (guide->error().empty()) guide->warm_up();  // here, where nobody else waits for it
+            if (const std::string error = guide->error(); !error.empty()) refuse(grammar, error);
         });
-        if (const std::string error = guide->error(); !error.empty()) refuse(grammar, error);
         return guide;
     }
 
@@ -163,7 +168,8 @@ private:
         const auto says = [&](std::string_view text) { return error.find(text) != std::string::npos; };
         for (const SchemaPlace& place : grammar.places) {
             if (place.keyword == "pattern" && !is_regex(place.value)) {
-                refuse_guide(place.path, "is no regular expression that can be enforced: look-around and back-references cannot");
+                refuse_guide(place.path,
+                             "is no regular expression that can be enforced: look-around and back-references cannot");
             }
             if (place.keyword == "oneOf" && says("oneOf")) {
                 refuse_guide(place.path, "cannot be enforced where its alternatives may overlap; use anyOf");
@@ -175,18 +181,16 @@ private:
                 refuse_guide(place.path, "can be enforced only where all named properties are required");
             }
         }
-        if (says("Unsatisfiable")) refuse_guide(grammar.field, "allows nothing: some of its demands exclude each other");
-        if (says("too large") || says("too many") || says("limit")) refuse_guide(grammar.field, "is too large to be enforced");
+        if (says("Unsatisfiable"))
+            refuse_guide(grammar.field, "allows nothing: some of its demands exclude each other");
+        if (says("too large") || says("too many") || says("limit"))
+            refuse_guide(grammar.field, "is too large to be enforced");
         refuse_guide(grammar.field, "cannot be enforced: it is malformed, allows nothing, or is too ambiguous");
     }
 
     bool is_regex(const std::string& pattern) const {
-        bool valid = false;
-        run_on_deep_stack([&] {
-            const GuideGrammar alone{"lark", LarkGrammar().finish(lark_regex(pattern)), "", {}};
-            valid = LlguidanceGuide(guidance_, alone).error().empty();
-        });
-        return valid;
+        const GuideGrammar alone{"lark", LarkGrammar().finish(lark_regex(pattern)), "", {}};
+        return LlguidanceGuide(guidance_, alone).error().empty();
     }
 
     std::shared_ptr<const Guidance> guidance_;

@@ -16,7 +16,8 @@ public:
 
     std::string translate(const JsonValue& tag, const std::string& where) {
         if (!tag.is_object()) refuse_guide(where, "must be an object");
-        if (const JsonValue* type = tag.find("type"); type != nullptr && (!type->is_string() || type->text != "structural_tag")) {
+        if (const JsonValue* type = tag.find("type");
+            type != nullptr && (!type->is_string() || type->text != "structural_tag")) {
             refuse_guide(where + ".type", "must be structural_tag");
         }
         if (const JsonValue* format = tag.find("format")) {
@@ -40,12 +41,13 @@ public:
 private:
     struct Tag {
         std::string begin;
-        std::string content;   // grammar text
-        std::string end;       // grammar text
+        std::string content;  // grammar text
+        std::string end;      // grammar text
     };
     using Tags = std::vector<Tag>;
 
-    static void only_members(const JsonValue& object, const std::vector<std::string_view>& known, const std::string& path) {
+    static void only_members(const JsonValue& object, const std::vector<std::string_view>& known,
+                             const std::string& path) {
         for (const auto& [name, value] : object.members) {
             if (std::find(known.begin(), known.end(), name) == known.end()) {
                 refuse_guide(path + "." + name, "is not supported; leave it out");
@@ -64,7 +66,8 @@ private:
     }
     static const JsonValue& require_array(const JsonValue& object, std::string_view name, const std::string& path) {
         const JsonValue& value = require(object, name, path);
-        if (!value.is_array() || value.items.empty()) refuse_guide(path + "." + std::string(name), "must be a non-empty array");
+        if (!value.is_array() || value.items.empty())
+            refuse_guide(path + "." + std::string(name), "must be a non-empty array");
         return value;
     }
     static bool flag(const JsonValue& object, std::string_view name, const std::string& path) {
@@ -76,7 +79,8 @@ private:
     static std::vector<std::string> read_triggers(const JsonValue& object, const std::string& path) {
         std::vector<std::string> triggers;
         for (const JsonValue& trigger : require_array(object, "triggers", path).items) {
-            if (!trigger.is_string() || trigger.text.empty()) refuse_guide(path + ".triggers", "must hold non-empty strings");
+            if (!trigger.is_string() || trigger.text.empty())
+                refuse_guide(path + ".triggers", "must hold non-empty strings");
             triggers.push_back(trigger.text);
         }
         return triggers;
@@ -116,8 +120,8 @@ private:
         if (type == "triggered_tags") {
             if (!last) refuse_guide(path, "of type triggered_tags must come last");
             only_members(format, {"type", "triggers", "tags", "at_least_one", "stop_after_first"}, path);
-            return triggered_body(read_tags(format, path), read_triggers(format, path), flag(format, "at_least_one", path),
-                                  flag(format, "stop_after_first", path), path);
+            return triggered_body(read_tags(format, path), read_triggers(format, path),
+                                  flag(format, "at_least_one", path), flag(format, "stop_after_first", path), path);
         }
         if (type == "tags_with_separator") return separated_body(format, path);
         refuse_guide(path + ".type", concat({"'", for_message(type), "' is not supported"}));
@@ -147,7 +151,8 @@ private:
     Tag read_tag(const JsonValue& format, const std::string& path) {
         if (!format.is_object()) refuse_guide(path, "must be an object");
         only_members(format, {"type", "begin", "content", "end"}, path);
-        if (const JsonValue* type = format.find("type"); type != nullptr && type->text != "tag") refuse_guide(path + ".type", "must be tag");
+        if (const JsonValue* type = format.find("type"); type != nullptr && type->text != "tag")
+            refuse_guide(path + ".type", "must be tag");
         Tag tag{require_text(format, "begin", path), "", ""};
         const JsonValue& content = require(format, "content", path);
         const std::string& end = require_text(format, "end", path);
@@ -181,14 +186,16 @@ private:
         for (const Tag& tag : tags) {
             std::size_t which = 0;
             while (which < triggers.size() && !tag.begin.starts_with(triggers[which])) ++which;
-            if (which == triggers.size()) refuse_guide(path + ".triggers", "must hold a beginning of every tag's begin");
+            if (which == triggers.size())
+                refuse_guide(path + ".triggers", "must hold a beginning of every tag's begin");
             const std::string rest = literal(std::string_view(tag.begin).substr(triggers[which].size()));
             ways[which] += concat({ways[which].empty() ? "(" : " | (", rest, " (", tag.content, ") ", tag.end, ")"});
         }
         std::string any_tag;
         for (std::size_t i = 0; i < triggers.size(); ++i) {
             // A trigger without tags may not be written: nothing could follow it.
-            if (ways[i].empty()) refuse_guide(path + ".triggers[" + std::to_string(i) + "]", "begins no tag; leave it out");
+            if (ways[i].empty())
+                refuse_guide(path + ".triggers[" + std::to_string(i) + "]", "begins no tag; leave it out");
             const std::string head = text_up_to(triggers[i], path + ".triggers[" + std::to_string(i) + "]");
             any_tag += concat({i == 0 ? "" : " | ", lark_.add_rule(concat({head, " (", ways[i], ")"}))});
         }
@@ -246,7 +253,8 @@ private:
             return lark_.add_rule(concat({kAnyText, " ", token_reference(special->second), " ", rest}));
         }
         for (std::size_t at = 1; at < mark.size(); ++at) {
-            if (special_at(mark, at) != specials_.end()) refuse_guide(path, "may have a special token only at its beginning");
+            if (special_at(mark, at) != specials_.end())
+                refuse_guide(path, "may have a special token only at its beginning");
         }
         return lark_.add_lazy_rule(concat({"/(?s:.*)", quote_for_regex(mark), "/"}));
     }
@@ -254,7 +262,8 @@ private:
     SpecialTokens::const_iterator special_at(std::string_view text, std::size_t at) const {
         auto longest = specials_.end();
         for (auto one = specials_.begin(); one != specials_.end(); ++one) {
-            if (text.substr(at).starts_with(one->first) && (longest == specials_.end() || one->first.size() > longest->first.size())) {
+            if (text.substr(at).starts_with(one->first) &&
+                (longest == specials_.end() || one->first.size() > longest->first.size())) {
                 longest = one;
             }
         }
