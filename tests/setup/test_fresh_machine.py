@@ -38,7 +38,7 @@ until grep -q '^  curl ' serve.log; do
 done
 echo "ready after $(echo "$(date +%s.%N) $began" | awk '{{ printf "%.1f", $1 - $2 }}') s"
 eval "$(sed -n 's/^  curl    //p' serve.log)" >answer.json || {{ cat serve.log; exit 1; }}
-echo "curl: $(head -c 600 answer.json)"
+echo "curl: $(tail -c 600 answer.json)"
 eval "$(sed -n 's/^  Python  //p' serve.log)" >answer.txt || {{ cat serve.log; exit 1; }}
 echo "python: $(wc -c <answer.txt) bytes"
 echo 'Say hello.' | .venv/bin/edgellm chat {chat_arguments} >chat.txt || {{ cat serve.log; exit 1; }}
