@@ -58,6 +58,15 @@ def test_the_module_loads_once_and_stays() -> None:
     assert load_native_module(os.environ) is module
 
 
+def test_no_library_search_path_is_baked_into_the_module() -> None:
+    module_file = str(load_native_module(os.environ).__file__)
+    command = ["readelf", "--dynamic", module_file]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PROCESS_TIMEOUT_SECONDS)
+    assert "libggml.so" in done.stdout
+    assert "RUNPATH" not in done.stdout
+    assert "RPATH" not in done.stdout
+
+
 def test_a_cpu_without_the_instructions_is_named_before_anything_is_loaded(tmp_path: Path) -> None:
     path = cpu_info(tmp_path, "fpu sse4_2 avx bmi2")
     with pytest.raises(RuntimeUnavailableError, match="this CPU has no AVX2, FMA, F16C, which the native runtime"):
