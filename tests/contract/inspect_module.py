@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from tests.contract.behaviours import BEHAVIOURS
+from tests.contract.all_behaviours import BEHAVIOURS
 from tests.contract.module_dump import dump
 from tests.contract.nvidia_binary import NvidiaBinary
 

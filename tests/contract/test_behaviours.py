@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.contract.behaviours import BEHAVIOURS
+from tests.contract.all_behaviours import BEHAVIOURS
 
 Report = dict[str, Any]
 
