@@ -1,4 +1,4 @@
-"""Inspects one runtime module in a process of its own: prints its dump and how each behaviour went, as JSON.
+"""Inspects one runtime module in a process of its own: prints its dump and how it behaved, as JSON.
 
 ``python -m tests.contract.inspect_module native``, or ``nvidia FOLDER`` with the folder that holds the binary.
 """
@@ -11,8 +11,10 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from tests.contract.all_behaviours import BEHAVIOURS
+from tests.contract.contract_parts import extensions
 from tests.contract.module_dump import dump
 from tests.contract.nvidia_binary import NvidiaBinary
 
@@ -33,9 +35,21 @@ def failure_of(module: ModuleType, name: str) -> str:
     return ""
 
 
+def passes(module: Any, keyword: str) -> bool:
+    """Whether a schema with the keyword is left to the grammar."""
+    guide = module.GuidedDecodingParams(module.GuideType.JSON_SCHEMA, json.dumps({keyword: {}}))
+    return bool(module.validate_guided_decoding_params(guide)[0])
+
+
 def main(arguments: list[str]) -> int:
     module = load(arguments)
-    report = {"dump": dump(module), "failures": {name: failure_of(module, name) for name in BEHAVIOURS}}
+    report = {
+        "dump": dump(module),
+        "failures": {name: failure_of(module, name) for name in BEHAVIOURS},
+        "keywords_passed": {
+            keyword: passes(module, keyword) for keyword in extensions()["schema_keywords_enforced_here_only"]
+        },
+    }
     json.dump(report, sys.stdout)
     return 0
 

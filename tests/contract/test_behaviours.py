@@ -20,3 +20,8 @@ def test_native(name: str, native_report: Report) -> None:
 def test_nvidia(name: str, nvidia_report: Report) -> None:
     failure = nvidia_report["failures"][name]
     assert not failure, failure
+
+
+def test_our_grammar_enforces_more_than_theirs(native_report: Report, nvidia_report: Report) -> None:
+    assert all(native_report["keywords_passed"].values())
+    assert not any(nvidia_report["keywords_passed"].values())
