@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -14,6 +15,9 @@ from tests.native.test_correctness import FLOAT32_LOGIT_TOLERANCE, IDS, QUANTISE
 from tests.reference.checkpoint import read_checkpoint
 from tests.reference.decoder import ReferenceDecoder
 from tokenizers import Tokenizer
+
+from edgellm.engines.source import resolve
+from edgellm.engines.store import BuildProfile, prepare
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -76,3 +80,13 @@ def test_padding_rows_of_the_embedding_have_no_text(lowered_bundle: BundleMaker,
         known = [token for token in answer.token_ids if token < model.token_count]
         # A code point that is cut off by the end is left out of the answer; the tokenizer shows it as U+FFFD.
         assert answer.text.rstrip("\ufffd") == tokenizer.decode(known, skip_special_tokens=True).rstrip("\ufffd")
+
+
+def test_a_tied_model_ignores_a_stored_output_matrix(tmp_path: Path) -> None:
+    """Checkpoints that say tied and still carry lm_head.weight exist; their published code uses the embedding."""
+    model = replace(VARIANTS["llama-untied"], config_overrides={"tie_word_embeddings": True})
+    checkpoint = write_checkpoint(tmp_path / "model", model)
+    source = resolve(str(checkpoint), tmp_path / "models", download=False)
+    bundle = prepare(source, tmp_path / "cache", profile=BuildProfile(quantisation="f32"))
+    expected = ReferenceDecoder.from_checkpoint(checkpoint, np.float64).logits(IDS)
+    assert np.abs(scored(bundle.directory) - expected).max() < FLOAT32_LOGIT_TOLERANCE
