@@ -6,6 +6,7 @@
 
 #include "engine/guide/bad_guide.hpp"
 #include "engine/guide/character_set.hpp"
+#include "engine/guide/ebnf_productive.hpp"
 
 namespace edgellm {
 namespace {
@@ -318,6 +319,10 @@ private:
 
 }  // namespace
 
-EbnfGrammar read_ebnf(std::string_view text, std::string_view where) { return EbnfReader(text, where).read(); }
+EbnfGrammar read_ebnf(std::string_view text, std::string_view where) {
+    EbnfGrammar grammar = EbnfReader(text, where).read();
+    if (!keep_productive_parts(grammar)) refuse_guide(where, "allows nothing: 'root' never comes to an end");
+    return grammar;
+}
 
 }  // namespace edgellm

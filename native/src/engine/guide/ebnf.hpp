@@ -35,7 +35,8 @@ struct EbnfGrammar {
     std::size_t root = 0;
 };
 
-// Throws InvalidRequest (kBadGuide) with where and the line. Undefined, repeated and missing rules are errors.
+// Throws InvalidRequest (kBadGuide) with where and the line. Undefined, repeated and missing rules are errors, and so
+// is a root without words; other parts that no finite text matches are left out.
 EbnfGrammar read_ebnf(std::string_view text, std::string_view where);
 
 }  // namespace edgellm
