@@ -101,14 +101,58 @@ inline void score_tiles(const AttentionScratch& scratch, int32_t first_query, in
     }
 }
 
+// Where the keys and values of one block lie, tile by tile.
+template <typename Stored>
+struct BlockRows {
+    const Stored* keys[kAttentionBlock / kKeyTile];
+    const Stored* values[kAttentionBlock / kKeyTile];
+    int32_t tile_count = 0;
+};
+
+template <typename Stored>
+inline BlockRows<Stored> find_rows(const AttentionTask& task, int32_t start, int32_t length) noexcept {
+    const KvLayout& layout = *task.layout;
+    BlockRows<Stored> rows{};
+    for (int32_t position = start; position < length && position < start + kAttentionBlock; position += kKeyTile) {
+        const int32_t page = task.pages[position / layout.page_tokens];
+        const int32_t in_page = position % layout.page_tokens;
+        const std::byte* keys = task.store + layout.keys_offset(page, task.layer, task.kv_head);
+        const std::byte* values = task.store + layout.values_offset(page, task.layer, task.kv_head);
+        rows.keys[rows.tile_count] = reinterpret_cast<const Stored*>(keys) + layout.key_index(in_page, 0);
+        rows.values[rows.tile_count] = reinterpret_cast<const Stored*>(values) + layout.value_index(in_page, 0);
+        ++rows.tile_count;
+    }
+    return rows;
+}
+
+// Pages lie far apart, so the hardware does not foresee the next block.
+template <typename Stored>
+inline void prefetch_tile(const Stored* tile, int32_t head_size) noexcept {
+    constexpr std::size_t kCacheLine_bytes = 64;
+    const auto* bytes = reinterpret_cast<const std::byte*>(tile);
+    const std::size_t size = static_cast<std::size_t>(head_size) * kKeyTile * sizeof(Stored);
+    for (std::size_t at = 0; at < size; at += kCacheLine_bytes) __builtin_prefetch(bytes + at);
+}
+
+template <typename Stored>
+inline void prefetch_values(const BlockRows<Stored>& rows, int32_t head_size) noexcept {
+    for (int32_t tile = 0; tile < rows.tile_count; ++tile) prefetch_tile(rows.values[tile], head_size);
+}
+
 template <typename V, int kQueries, typename Stored>
-inline void score_block(const AttentionScratch& scratch, int32_t first_query, int32_t head_size, const Stored* const* keys,
-                        int32_t tile_count) noexcept {
+inline void score_block(const AttentionScratch& scratch, int32_t first_query, int32_t head_size, const BlockRows<Stored>& rows,
+                        const BlockRows<Stored>& next) noexcept {
     constexpr int kTiles = kSumsPerQuery<kQueries>;
-    int32_t tile = 0;
-    for (; tile + kTiles <= tile_count; tile += kTiles)
-        score_tiles<V, kQueries, kTiles>(scratch, first_query, head_size, keys, tile);
-    for (; tile < tile_count; ++tile) score_tiles<V, kQueries, 1>(scratch, first_query, head_size, keys, tile);
+    for (int32_t tile = 0; tile < rows.tile_count;) {
+        const int32_t count = tile + kTiles <= rows.tile_count ? kTiles : 1;
+        for (int32_t ahead = tile; ahead < tile + count && ahead < next.tile_count; ++ahead) prefetch_tile(next.keys[ahead], head_size);
+        if (count == kTiles) {
+            score_tiles<V, kQueries, kTiles>(scratch, first_query, head_size, rows.keys, tile);
+        } else {
+            score_tiles<V, kQueries, 1>(scratch, first_query, head_size, rows.keys, tile);
+        }
+        tile += count;
+    }
 }
 
 // mixed[q][d .. d + 8 * kVectors) = mixed * factor + sum over positions of weight × value.
@@ -195,22 +239,12 @@ void attend_stored(const AttentionTask& task) noexcept {
         length = task.positions[q] + 1 > length ? task.positions[q] + 1 : length;
     }
 
-    const Stored* keys[kAttentionBlock / kKeyTile];
-    const Stored* values[kAttentionBlock / kKeyTile];
+    BlockRows<Stored> rows = find_rows<Stored>(task, 0, length);
     for (int32_t start = 0; start < length; start += kAttentionBlock) {
         const int32_t end = length < start + kAttentionBlock ? length : start + kAttentionBlock;
-        const int32_t tile_count = (end - start + kKeyTile - 1) / kKeyTile;
-        for (int32_t tile = 0; tile < tile_count; ++tile) {
-            const int32_t position = start + tile * kKeyTile;
-            const int32_t page = task.pages[position / layout.page_tokens];
-            const int32_t in_page = position % layout.page_tokens;
-            keys[tile] = reinterpret_cast<const Stored*>(task.store + layout.keys_offset(page, task.layer, task.kv_head)) +
-                         layout.key_index(in_page, 0);
-            values[tile] = reinterpret_cast<const Stored*>(task.store + layout.values_offset(page, task.layer, task.kv_head)) +
-                           layout.value_index(in_page, 0);
-        }
+        const BlockRows<Stored> next = find_rows<Stored>(task, start + kAttentionBlock, length);
         for_query_groups(count, [&]<int kQueries>(int32_t q) {
-            score_block<V, kQueries>(scratch, q, head_size, keys, tile_count);
+            score_block<V, kQueries>(scratch, q, head_size, rows, q == 0 ? next : BlockRows<Stored>{});
         });
 
         int32_t shared = kAttentionBlock;
@@ -242,13 +276,15 @@ void attend_stored(const AttentionTask& task) noexcept {
 
         // Positions that all see are mixed together, each query's last ones alone: a value that a query may not see
         // never touches it, not even times zero.
+        prefetch_values(next, head_size);
         for_query_groups(count, [&]<int kQueries>(int32_t q) {
-            mix_head<V, kQueries>(scratch, factors, q, head_size, values, 0, shared);
+            mix_head<V, kQueries>(scratch, factors, q, head_size, rows.values, 0, shared);
         });
         for (int32_t q = 0; q < count; ++q) {
             factors[q] = 1.0F;
-            if (visible[q] > shared) mix_head<V, 1>(scratch, factors, q, head_size, values, shared, visible[q]);
+            if (visible[q] > shared) mix_head<V, 1>(scratch, factors, q, head_size, rows.values, shared, visible[q]);
         }
+        rows = next;
     }
     for (int32_t q = 0; q < count; ++q) {
         const float inverse = 1.0F / totals[q];

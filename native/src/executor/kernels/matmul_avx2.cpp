@@ -21,6 +21,9 @@ constexpr int kDecodeRows = 4;         // weight rows a tile takes when one toke
 constexpr int kPromptRows = 2;
 constexpr int kPromptTokens = 4;
 constexpr int64_t kRowsAtOnce = 32;    // rows whose scales are unpacked together
+constexpr int64_t kRowsWhenStreaming = 4;  // the same when no later token reuses the weights
+constexpr int64_t kPrefetch_bytes = 8192;  // how far ahead weights are asked for when they are only streamed through
+constexpr int64_t kCacheLine_bytes = 64;
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -114,24 +117,32 @@ struct WeightBlock {
     __m256i second;  // values 16..31 as int16
 };
 
-// Eight scales from blocks of block_bytes each; the missing ones are zero.
-inline __m256 gather_halves(const std::byte* first, int64_t block_bytes, int64_t count) {
-    __m128i halves = _mm_setzero_si128();
-    if (count >= kLanes) {
-        halves = _mm_insert_epi16(halves, load_half(first), 0);
-        halves = _mm_insert_epi16(halves, load_half(first + block_bytes), 1);
-        halves = _mm_insert_epi16(halves, load_half(first + 2 * block_bytes), 2);
-        halves = _mm_insert_epi16(halves, load_half(first + 3 * block_bytes), 3);
-        halves = _mm_insert_epi16(halves, load_half(first + 4 * block_bytes), 4);
-        halves = _mm_insert_epi16(halves, load_half(first + 5 * block_bytes), 5);
-        halves = _mm_insert_epi16(halves, load_half(first + 6 * block_bytes), 6);
-        halves = _mm_insert_epi16(halves, load_half(first + 7 * block_bytes), 7);
-    } else {
-        alignas(16) uint16_t values[kLanes] = {};
-        for (int64_t i = 0; i < count; ++i) values[i] = static_cast<uint16_t>(load_half(first + i * block_bytes));
-        halves = _mm_load_si128(reinterpret_cast<const __m128i*>(values));
-    }
-    return _mm256_cvtph_ps(halves);
+// Moves the last `count` of eight halves to the front and clears the rest: a row's last scales are fetched as eight that
+// end with the row, never past it.
+inline __m128i keep_last(__m128i halves, int64_t count) {
+    alignas(16) static constexpr int8_t kSlide[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                                      -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    const int8_t* from = kSlide + 2 * (kLanes - count);
+    return _mm_shuffle_epi8(halves, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+// Eight scales from blocks of block_bytes each.
+inline __m128i gather_halves(const std::byte* first, int64_t block_bytes) {
+    __m128i halves = _mm_cvtsi32_si128(load_half(first));
+    halves = _mm_insert_epi16(halves, load_half(first + block_bytes), 1);
+    halves = _mm_insert_epi16(halves, load_half(first + 2 * block_bytes), 2);
+    halves = _mm_insert_epi16(halves, load_half(first + 3 * block_bytes), 3);
+    halves = _mm_insert_epi16(halves, load_half(first + 4 * block_bytes), 4);
+    halves = _mm_insert_epi16(halves, load_half(first + 5 * block_bytes), 5);
+    halves = _mm_insert_epi16(halves, load_half(first + 6 * block_bytes), 6);
+    return _mm_insert_epi16(halves, load_half(first + 7 * block_bytes), 7);
+}
+
+// Scales of fewer than eight blocks, which are a whole row.
+inline __m256 gather_short_row(const std::byte* first, int64_t block_bytes, int64_t count) {
+    alignas(16) uint16_t values[kLanes] = {};
+    for (int64_t i = 0; i < count; ++i) values[i] = static_cast<uint16_t>(load_half(first + i * block_bytes));
+    return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(values)));
 }
 
 struct Q8_0 {
@@ -140,8 +151,12 @@ struct Q8_0 {
     static WeightBlock unpack(const std::byte* block) {
         return {_mm256_cvtepi8_epi16(load_16(block + 2)), _mm256_cvtepi8_epi16(load_16(block + 18))};
     }
+    // Of the last `count` of eight blocks.
     static void scales(const std::byte* first, int64_t count, float* scale, float*) {
-        _mm256_store_ps(scale, gather_halves(first, kBlockBytes, count));
+        _mm256_store_ps(scale, _mm256_cvtph_ps(keep_last(gather_halves(first, kBlockBytes), count)));
+    }
+    static void scales_of_short_row(const std::byte* first, int64_t count, float* scale, float*) {
+        _mm256_store_ps(scale, gather_short_row(first, kBlockBytes, count));
     }
 };
 
@@ -154,8 +169,12 @@ struct Q4_0 {
         return {_mm256_sub_epi16(_mm256_and_si256(bytes, _mm256_set1_epi16(15)), offset),
                 _mm256_sub_epi16(_mm256_srli_epi16(bytes, 4), offset)};
     }
+    // Of the last `count` of eight blocks.
     static void scales(const std::byte* first, int64_t count, float* scale, float*) {
-        _mm256_store_ps(scale, gather_halves(first, kBlockBytes, count));
+        _mm256_store_ps(scale, _mm256_cvtph_ps(keep_last(gather_halves(first, kBlockBytes), count)));
+    }
+    static void scales_of_short_row(const std::byte* first, int64_t count, float* scale, float*) {
+        _mm256_store_ps(scale, gather_short_row(first, kBlockBytes, count));
     }
 };
 
@@ -166,13 +185,8 @@ struct Q4_1 {
         const __m256i bytes = _mm256_cvtepu8_epi16(load_16(block + 4));
         return {_mm256_and_si256(bytes, _mm256_set1_epi16(15)), _mm256_srli_epi16(bytes, 4)};
     }
+    // Of the last `count` of eight blocks. Scale and minimum are neighbours: they are fetched together, then parted.
     static void scales(const std::byte* first, int64_t count, float* scale, float* minimum) {
-        if (count < kLanes) {
-            _mm256_store_ps(scale, gather_halves(first, kBlockBytes, count));
-            _mm256_store_ps(minimum, gather_halves(first + 2, kBlockBytes, count));
-            return;
-        }
-        // Scale and minimum are neighbours: fetch them together, then part them.
         const auto four = [&](const std::byte* from) {
             __m128i pairs = _mm_cvtsi32_si128(load_int(from));
             pairs = _mm_insert_epi32(pairs, load_int(from + kBlockBytes), 1);
@@ -182,8 +196,12 @@ struct Q4_1 {
         };
         const __m128i low = four(first);
         const __m128i high = four(first + 4 * kBlockBytes);
-        _mm256_store_ps(scale, _mm256_cvtph_ps(_mm_unpacklo_epi64(low, high)));
-        _mm256_store_ps(minimum, _mm256_cvtph_ps(_mm_unpackhi_epi64(low, high)));
+        _mm256_store_ps(scale, _mm256_cvtph_ps(keep_last(_mm_unpacklo_epi64(low, high), count)));
+        _mm256_store_ps(minimum, _mm256_cvtph_ps(keep_last(_mm_unpackhi_epi64(low, high), count)));
+    }
+    static void scales_of_short_row(const std::byte* first, int64_t count, float* scale, float* minimum) {
+        _mm256_store_ps(scale, gather_short_row(first, kBlockBytes, count));
+        _mm256_store_ps(minimum, gather_short_row(first + 2, kBlockBytes, count));
     }
 };
 
@@ -195,17 +213,39 @@ struct UnpackedScales {
 };
 
 template <typename Weights>
-inline void unpack_scales(const std::byte* weights, std::size_t row_bytes, int64_t rows, int64_t blocks, UnpackedScales& to) {
+__attribute__((noinline)) void unpack_scales(const std::byte* weights, std::size_t row_bytes, int64_t rows, int64_t blocks, UnpackedScales& to) {
     for (int64_t r = 0; r < rows; ++r) {
         const std::byte* row = weights + static_cast<std::size_t>(r) * row_bytes;
-        for (int64_t b = 0; b < blocks; b += kLanes) {
-            Weights::scales(row + b * Weights::kBlockBytes, blocks - b, to.scales + r * to.stride + b,
-                            to.minimums + r * to.stride + b);
+        float* scales = to.scales + r * to.stride;
+        float* minimums = to.minimums + r * to.stride;
+        if (blocks < kLanes) {
+            Weights::scales_of_short_row(row, blocks, scales, minimums);
+            continue;
         }
+        int64_t b = 0;
+        for (; b + kLanes <= blocks; b += kLanes) Weights::scales(row + b * Weights::kBlockBytes, kLanes, scales + b, minimums + b);
+        if (b < blocks) Weights::scales(row + (blocks - kLanes) * Weights::kBlockBytes, blocks - b, scales + b, minimums + b);
     }
 }
 
-template <typename Weights, int kRows, int kTokens>
+// Asks for the lines of [from, from + size) at the prefetch distance; the address need not exist.
+inline void prefetch_ahead(const std::byte* from, int64_t size) {
+    const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(from) + kPrefetch_bytes;
+    for (int64_t line = 0; line < size; line += kCacheLine_bytes)
+        __builtin_prefetch(reinterpret_cast<const void*>(start + static_cast<std::uintptr_t>(line)));
+}
+
+// Products summed in pairs. With several tokens in the tile activations come straight from memory: as an intrinsic the
+// compiler would load them once for all rows, run out of registers, and spill what matters more.
+template <int kTokens>
+inline __m256i multiply_pairs(__m256i weights, const __m256i* activations) {
+    if constexpr (kTokens == 1) return _mm256_madd_epi16(weights, _mm256_loadu_si256(activations));
+    __m256i products;
+    asm("vpmaddwd %2, %1, %0" : "=x"(products) : "x"(weights), "m"(*activations));
+    return products;
+}
+
+template <typename Weights, int kRows, int kTokens, bool kFirstPass>
 inline __attribute__((always_inline)) void multiply_tile(const std::byte* weights, std::size_t row_bytes, int64_t blocks,
                                                          const UnpackedScales& unpacked, const QuantRow* tokens, float* out,
                                                          int64_t out_stride) {
@@ -232,6 +272,8 @@ inline __attribute__((always_inline)) void multiply_tile(const std::byte* weight
         const int64_t count = blocks - base < kLanes ? blocks - base : kLanes;
         const std::byte* block = weights + base * Weights::kBlockBytes;
         for (int64_t b = 0; b < count; ++b, block += Weights::kBlockBytes) {
+            if constexpr (kFirstPass)
+                prefetch_ahead(weights + (base + b) * kRows * Weights::kBlockBytes, kRows * Weights::kBlockBytes);
             WeightBlock w[kRows];
 #pragma GCC unroll 4
             for (int r = 0; r < kRows; ++r) w[r] = Weights::unpack(block + static_cast<std::size_t>(r) * row_bytes);
@@ -239,11 +281,9 @@ inline __attribute__((always_inline)) void multiply_tile(const std::byte* weight
 #pragma GCC unroll 4
             for (int t = 0; t < kTokens; ++t) {
                 const auto* x = reinterpret_cast<const __m256i*>(tokens[t].quants + at);
-                const __m256i x0 = _mm256_loadu_si256(x);
-                const __m256i x1 = _mm256_loadu_si256(x + 1);
 #pragma GCC unroll 4
                 for (int r = 0; r < kRows; ++r) {
-                    const __m256i product = _mm256_add_epi32(_mm256_madd_epi16(w[r].first, x0), _mm256_madd_epi16(w[r].second, x1));
+                    const __m256i product = _mm256_add_epi32(multiply_pairs<kTokens>(w[r].first, x), multiply_pairs<kTokens>(w[r].second, x + 1));
                     sums[r][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(product), _mm256_broadcast_ss(&scale[r][t][b]), sums[r][t]);
                 }
             }
@@ -256,21 +296,22 @@ inline __attribute__((always_inline)) void multiply_tile(const std::byte* weight
     }
 }
 
-// Rows of one token tile: pairs (or fours) of rows, then the odd ones.
-template <typename Weights, int kRows, int kTokens>
+// Rows of one token tile: twos or fours, then the odd ones. The first pass over weights brings them into the caches.
+template <typename Weights, int kRows, int kTokens, bool kFirstPass>
 inline void multiply_rows(const MatmulTask& task, int64_t first_row, int64_t rows, const UnpackedScales& unpacked,
                           const QuantRow* tokens, float* out) {
     const int64_t blocks = task.input_size / kBlock;
     int64_t r = 0;
     const auto at = [&](int64_t row) { return task.weights + static_cast<std::size_t>(first_row + row) * task.weight_row_bytes; };
+    const auto scales_at = [&](int64_t row) {
+        return UnpackedScales{unpacked.scales + row * unpacked.stride, unpacked.minimums + row * unpacked.stride, unpacked.stride};
+    };
     for (; r + kRows <= rows; r += kRows) {
-        const UnpackedScales here{unpacked.scales + r * unpacked.stride, unpacked.minimums + r * unpacked.stride, unpacked.stride};
-        multiply_tile<Weights, kRows, kTokens>(at(r), task.weight_row_bytes, blocks, here, tokens, out + r, task.out_stride);
+        multiply_tile<Weights, kRows, kTokens, kFirstPass>(at(r), task.weight_row_bytes, blocks, scales_at(r), tokens, out + r,
+                                                           task.out_stride);
     }
-    for (; r < rows; ++r) {
-        const UnpackedScales here{unpacked.scales + r * unpacked.stride, unpacked.minimums + r * unpacked.stride, unpacked.stride};
-        multiply_tile<Weights, 1, kTokens>(at(r), task.weight_row_bytes, blocks, here, tokens, out + r, task.out_stride);
-    }
+    for (; r < rows; ++r)
+        multiply_tile<Weights, 1, kTokens, false>(at(r), task.weight_row_bytes, blocks, scales_at(r), tokens, out + r, task.out_stride);
 }
 
 template <typename Weights>
@@ -286,7 +327,7 @@ public:
     }
 
     void multiply(const MatmulTask& task) const noexcept override {
-        const int64_t step = task.token_count == 1 ? kDecodeRows : kRowsAtOnce;
+        const int64_t step = task.token_count <= kPromptTokens ? kRowsWhenStreaming : kRowsAtOnce;
         for (int64_t row = 0; row < task.row_count; row += step) {
             const int64_t rows = task.row_count - row < step ? task.row_count - row : step;
             multiply_some(task, row, rows);
@@ -306,12 +347,22 @@ private:
             for (int64_t i = 0; i < count; ++i)
                 tokens[i] = quant_row(task.activations + static_cast<std::size_t>(t + i) * task.activation_row_bytes, task.input_size);
             float* out = task.out + t * task.out_stride + first_row;
-            switch (count) {
-                case 1: multiply_rows<Weights, kDecodeRows, 1>(task, first_row, rows, unpacked, tokens, out); break;
-                case 2: multiply_rows<Weights, kPromptRows, 2>(task, first_row, rows, unpacked, tokens, out); break;
-                case 3: multiply_rows<Weights, kPromptRows, 3>(task, first_row, rows, unpacked, tokens, out); break;
-                default: multiply_rows<Weights, kPromptRows, 4>(task, first_row, rows, unpacked, tokens, out); break;
+            if (t == 0) {
+                multiply_tokens<true>(task, count, first_row, rows, unpacked, tokens, out);
+            } else {
+                multiply_tokens<false>(task, count, first_row, rows, unpacked, tokens, out);
             }
+        }
+    }
+
+    template <bool kFirstPass>
+    static void multiply_tokens(const MatmulTask& task, int64_t count, int64_t first_row, int64_t rows,
+                                const UnpackedScales& unpacked, const QuantRow* tokens, float* out) {
+        switch (count) {
+            case 1: multiply_rows<Weights, kDecodeRows, 1, kFirstPass>(task, first_row, rows, unpacked, tokens, out); break;
+            case 2: multiply_rows<Weights, kPromptRows, 2, kFirstPass>(task, first_row, rows, unpacked, tokens, out); break;
+            case 3: multiply_rows<Weights, kPromptRows, 3, kFirstPass>(task, first_row, rows, unpacked, tokens, out); break;
+            default: multiply_rows<Weights, kPromptRows, 4, kFirstPass>(task, first_row, rows, unpacked, tokens, out); break;
         }
     }
 };
@@ -347,7 +398,7 @@ struct BF16 {
     }
 };
 
-template <typename Weights, int kRows, int kTokens>
+template <typename Weights, int kRows, int kTokens, bool kFirstPass>
 inline __attribute__((always_inline)) void multiply_float_tile(const std::byte* weights, std::size_t row_bytes, int64_t size,
                                                                const float* const* tokens, float* out, int64_t out_stride) {
     __m256 sums[kRows][kTokens];
@@ -367,6 +418,7 @@ inline __attribute__((always_inline)) void multiply_float_tile(const std::byte* 
     __m256 w[kRows];
     int64_t i = 0;
     for (; i + kLanes <= size; i += kLanes) {
+        if constexpr (kFirstPass) prefetch_ahead(weights + i * kRows * Weights::kValueBytes, kLanes * kRows * Weights::kValueBytes);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) w[r] = Weights::load(weights + static_cast<std::size_t>(r) * row_bytes + i * Weights::kValueBytes);
         step(i, w);
@@ -403,24 +455,37 @@ public:
             for (int64_t i = 0; i < count; ++i)
                 tokens[i] = reinterpret_cast<const float*>(task.activations + static_cast<std::size_t>(t + i) * task.activation_row_bytes);
             float* out = task.out + t * task.out_stride;
-            switch (count) {
-                case 1: multiply_rows<kDecodeRows, 1>(task, tokens, out); break;
-                case 2: multiply_rows<kPromptRows, 2>(task, tokens, out); break;
-                case 3: multiply_rows<kPromptRows, 3>(task, tokens, out); break;
-                default: multiply_rows<kPromptRows, 4>(task, tokens, out); break;
+            if (t == 0) {
+                multiply_tokens<true>(task, count, tokens, out);
+            } else {
+                multiply_tokens<false>(task, count, tokens, out);
             }
         }
     }
 
 private:
-    template <int kRows, int kTokens>
+    template <bool kFirstPass>
+    static void multiply_tokens(const MatmulTask& task, int64_t count, const float* const* tokens, float* out) {
+        switch (count) {
+            case 1: multiply_rows<kDecodeRows, 1, kFirstPass>(task, tokens, out); break;
+            case 2: multiply_rows<kPromptRows, 2, kFirstPass>(task, tokens, out); break;
+            case 3: multiply_rows<kPromptRows, 3, kFirstPass>(task, tokens, out); break;
+            default: multiply_rows<kPromptRows, 4, kFirstPass>(task, tokens, out); break;
+        }
+    }
+
+    template <int kRows, int kTokens, bool kFirstPass>
     static void multiply_rows(const MatmulTask& task, const float* const* tokens, float* out) {
         int64_t r = 0;
         const auto at = [&](int64_t row) { return task.weights + static_cast<std::size_t>(row) * task.weight_row_bytes; };
-        for (; r + kRows <= task.row_count; r += kRows)
-            multiply_float_tile<Weights, kRows, kTokens>(at(r), task.weight_row_bytes, task.input_size, tokens, out + r, task.out_stride);
-        for (; r < task.row_count; ++r)
-            multiply_float_tile<Weights, 1, kTokens>(at(r), task.weight_row_bytes, task.input_size, tokens, out + r, task.out_stride);
+        for (; r + kRows <= task.row_count; r += kRows) {
+            multiply_float_tile<Weights, kRows, kTokens, kFirstPass>(at(r), task.weight_row_bytes, task.input_size, tokens, out + r,
+                                                                     task.out_stride);
+        }
+        for (; r < task.row_count; ++r) {
+            multiply_float_tile<Weights, 1, kTokens, false>(at(r), task.weight_row_bytes, task.input_size, tokens, out + r,
+                                                            task.out_stride);
+        }
     }
 };
 
