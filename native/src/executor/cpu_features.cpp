@@ -35,9 +35,10 @@ bool supported_cpu() noexcept {
 
 void require_supported_cpu() {
     if (supported_cpu()) return;
-    throw ExecutorError("this CPU lacks " + missing_cpu_features() +
-                        "; the native runtime needs AVX2, FMA, F16C and BMI2 (x86-64-v3): use a newer machine, or, in a "
-                        "virtual machine, pass the host's CPU model through");
+    throw ExecutorError(
+        "this CPU lacks " + missing_cpu_features() +
+        "; the native runtime needs AVX2, FMA, F16C and BMI2 (x86-64-v3): use a newer machine, or, in a "
+        "virtual machine, pass the host's CPU model through");
 }
 
 }  // namespace edgellm

@@ -25,7 +25,8 @@ void check_options(const ExecutorOptions& options) {
     if (options.kv_page_tokens < kPageTokensMultiple || options.kv_page_tokens > kMaxPageTokens ||
         options.kv_page_tokens % kPageTokensMultiple != 0)
         refuse("kv_page_tokens is " + std::to_string(options.kv_page_tokens) + "; use a multiple of 8 up to 4096");
-    if (options.kv_page_count <= 0) refuse("kv_page_count is " + std::to_string(options.kv_page_count) + "; it must be above 0");
+    if (options.kv_page_count <= 0)
+        refuse("kv_page_count is " + std::to_string(options.kv_page_count) + "; it must be above 0");
     if (options.max_rows <= 0 || options.max_rows > kMaxRows)
         refuse("max_rows is " + std::to_string(options.max_rows) + "; use 1 to " + std::to_string(kMaxRows));
 }

@@ -44,9 +44,9 @@ private:
     void stop() noexcept;
 
     std::vector<std::thread> workers_;
-    std::atomic<uint64_t> ticket_;           // step, phase, number of chunks, next chunk
-    std::atomic<int32_t> chunks_done_{0};    // of the current phase
-    std::atomic<uint32_t> version_{0};       // changes with every published phase; sleepers wait on it
+    std::atomic<uint64_t> ticket_;         // step, phase, number of chunks, next chunk
+    std::atomic<int32_t> chunks_done_{0};  // of the current phase
+    std::atomic<uint32_t> version_{0};     // changes with every published phase; sleepers wait on it
     std::atomic<bool> stopping_{false};
     uint64_t step_ = 0;
     // Read by a thread only while it holds a chunk of the step they belong to.

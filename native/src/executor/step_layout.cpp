@@ -27,7 +27,8 @@ const StepLayout& StepPlanner::plan(std::span<const RowGroup> groups, OutputKind
     const int32_t width = kind == OutputKind::kLogits ? info_.vocab_size : info_.hidden_size;
     const std::size_t expected = static_cast<std::size_t>(layout_.wanted_count()) * static_cast<std::size_t>(width);
     if (out_size != expected)
-        refuse("output holds " + std::to_string(out_size) + " values, the wanted rows need " + std::to_string(expected));
+        refuse("output holds " + std::to_string(out_size) + " values, the wanted rows need " +
+               std::to_string(expected));
     return layout_;
 }
 
@@ -42,12 +43,14 @@ void StepPlanner::add_group(const RowGroup& group) {
     const auto end_position = static_cast<std::size_t>(group.first_position) + count;
     const auto page_tokens = static_cast<std::size_t>(info_.kv_page_tokens);
     if (group.pages.size() < (end_position + page_tokens - 1) / page_tokens)
-        refuse(std::to_string(group.pages.size()) + " pages do not cover " + std::to_string(end_position) + " positions");
+        refuse(std::to_string(group.pages.size()) + " pages do not cover " + std::to_string(end_position) +
+               " positions");
     for (const int32_t page : group.pages) {
         if (page < 0 || page >= info_.kv_page_count) refuse("page " + std::to_string(page) + " is outside the store");
     }
     for (const int32_t token : group.tokens) {
-        if (token < 0 || token >= info_.vocab_size) refuse("token id " + std::to_string(token) + " is outside the vocabulary");
+        if (token < 0 || token >= info_.vocab_size)
+            refuse("token id " + std::to_string(token) + " is outside the vocabulary");
     }
     claim_written_pages(group);
 
@@ -59,7 +62,8 @@ void StepPlanner::add_group(const RowGroup& group) {
         layout_.tokens.push_back(group.tokens[static_cast<std::size_t>(i)]);
         layout_.positions.push_back(group.first_position + i);
         layout_.group_of_row.push_back(group_index);
-        const bool wanted = group.wanted == RowsWanted::kAll || (group.wanted == RowsWanted::kLast && i == row_count - 1);
+        const bool wanted =
+            group.wanted == RowsWanted::kAll || (group.wanted == RowsWanted::kLast && i == row_count - 1);
         if (wanted) layout_.wanted_rows.push_back(first_row + i);
     }
 }

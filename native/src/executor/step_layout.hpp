@@ -19,10 +19,10 @@ struct StepGroup {
 };
 
 struct StepLayout {
-    std::vector<int32_t> tokens;        // by row
-    std::vector<int32_t> positions;     // by row
+    std::vector<int32_t> tokens;     // by row
+    std::vector<int32_t> positions;  // by row
     std::vector<int32_t> group_of_row;
-    std::vector<int32_t> wanted_rows;   // rows whose result is asked for, ascending
+    std::vector<int32_t> wanted_rows;  // rows whose result is asked for, ascending
     std::vector<StepGroup> groups;
 
     int32_t row_count() const noexcept { return static_cast<int32_t>(tokens.size()); }

@@ -17,6 +17,7 @@ int32_t resolve_thread_count(int32_t asked);
 
 // The parts of the choice, with the roots of /proc and /sys as parameters.
 int32_t count_physical_cores(const std::vector<int32_t>& cpus, const std::filesystem::path& sys_root);
-double cgroup_cpu_quota(const std::filesystem::path& proc_root, const std::filesystem::path& sys_root);  // CPUs; 0 = none
+double cgroup_cpu_quota(const std::filesystem::path& proc_root,
+                        const std::filesystem::path& sys_root);  // CPUs; 0 = none
 
 }  // namespace edgellm

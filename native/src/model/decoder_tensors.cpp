@@ -26,7 +26,8 @@ public:
     const TensorView* matrix(const std::string& name, int64_t inputs, int64_t outputs) {
         const TensorView* view = require(name, {inputs, outputs});
         // Q8_K is an activation encoding: no kernel reads it as a weight.
-        if (view->type == TensorType::kQ8_K) refuse(name, "has type Q8_K, which is not a weight type; quantise it to Q8_0");
+        if (view->type == TensorType::kQ8_K)
+            refuse(name, "has type Q8_K, which is not a weight type; quantise it to Q8_0");
         return view;
     }
 
@@ -112,7 +113,8 @@ DecoderTensors find_decoder_tensors(const GgufFile& file, const ModelSpec& spec)
     tensors.output_norm = finder.vector("output_norm.weight", spec.hidden_size);
     tensors.output = spec.tied_embeddings ? tensors.token_embedding
                                           : finder.matrix("output.weight", spec.hidden_size, spec.vocab_size);
-    for (int32_t layer = 0; layer < spec.layer_count; ++layer) tensors.layers.push_back(find_layer(finder, spec, layer));
+    for (int32_t layer = 0; layer < spec.layer_count; ++layer)
+        tensors.layers.push_back(find_layer(finder, spec, layer));
     finder.allow("rope_freqs.weight");  // read with the rope parameters
     finder.refuse_unused();
     return tensors;

@@ -14,11 +14,11 @@ struct LayerTensors {
     const TensorView* query = nullptr;
     const TensorView* key = nullptr;
     const TensorView* value = nullptr;
-    const TensorView* query_bias = nullptr;   // nullptr: none
-    const TensorView* key_bias = nullptr;     // nullptr: none
-    const TensorView* value_bias = nullptr;   // nullptr: none
-    const TensorView* query_norm = nullptr;   // nullptr: none
-    const TensorView* key_norm = nullptr;     // nullptr: none
+    const TensorView* query_bias = nullptr;  // nullptr: none
+    const TensorView* key_bias = nullptr;    // nullptr: none
+    const TensorView* value_bias = nullptr;  // nullptr: none
+    const TensorView* query_norm = nullptr;  // nullptr: none
+    const TensorView* key_norm = nullptr;    // nullptr: none
     const TensorView* attention_output = nullptr;
     const TensorView* feed_forward_norm = nullptr;
     const TensorView* gate = nullptr;
@@ -29,7 +29,7 @@ struct LayerTensors {
 struct DecoderTensors {
     const TensorView* token_embedding = nullptr;
     const TensorView* output_norm = nullptr;
-    const TensorView* output = nullptr;       // the token embedding when tied
+    const TensorView* output = nullptr;  // the token embedding when tied
     std::vector<LayerTensors> layers;
 };
 

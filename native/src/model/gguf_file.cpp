@@ -37,14 +37,31 @@ constexpr uint64_t kLeastKeyValue_bytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kLeastTensorInfo_bytes = 8 + 1 + 4 + 8 + 4 + 8;
 
 enum class ValueType : uint32_t {
-    kUint8 = 0, kInt8, kUint16, kInt16, kUint32, kInt32, kFloat32, kBool, kString, kArray, kUint64, kInt64, kFloat64,
+    kUint8 = 0,
+    kInt8,
+    kUint16,
+    kInt16,
+    kUint32,
+    kInt32,
+    kFloat32,
+    kBool,
+    kString,
+    kArray,
+    kUint64,
+    kInt64,
+    kFloat64,
 };
 
 uint64_t least_value_bytes(ValueType type) {
     switch (type) {
-        case ValueType::kUint8: case ValueType::kInt8: case ValueType::kBool: return 1;
-        case ValueType::kUint16: case ValueType::kInt16: return 2;
-        case ValueType::kUint32: case ValueType::kInt32: case ValueType::kFloat32: return 4;
+        case ValueType::kUint8:
+        case ValueType::kInt8:
+        case ValueType::kBool: return 1;
+        case ValueType::kUint16:
+        case ValueType::kInt16: return 2;
+        case ValueType::kUint32:
+        case ValueType::kInt32:
+        case ValueType::kFloat32: return 4;
         default: return 8;  // 64-bit numbers, and the length of a string
     }
 }
@@ -73,8 +90,10 @@ public:
 
     std::string_view string(uint64_t max_bytes) {
         const auto length = number<uint64_t>();
-        if (length > remaining()) refuse("has a text of " + std::to_string(length) + " bytes that passes the end of the file");
-        if (length > max_bytes) refuse("has a text of " + std::to_string(length) + " bytes, more than " + std::to_string(max_bytes));
+        if (length > remaining())
+            refuse("has a text of " + std::to_string(length) + " bytes that passes the end of the file");
+        if (length > max_bytes)
+            refuse("has a text of " + std::to_string(length) + " bytes, more than " + std::to_string(max_bytes));
         const auto* text = reinterpret_cast<const char*>(bytes_.data() + at_);
         at_ += length;
         return {text, static_cast<std::size_t>(length)};
@@ -116,7 +135,8 @@ int64_t array_integer(Cursor& cursor, ValueType type) {
     const GgufScalar value = read_scalar(cursor, type);
     if (const auto* number = std::get_if<int64_t>(&value)) return *number;
     const uint64_t number = std::get<uint64_t>(value);
-    if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) cursor.refuse("has an array value above 2^63");
+    if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+        cursor.refuse("has an array value above 2^63");
     return static_cast<int64_t>(number);
 }
 
@@ -138,13 +158,11 @@ GgufArray read_array(Cursor& cursor) {
     switch (type) {
         case ValueType::kString:
             return fill(std::vector<std::string_view>{}, [&] { return cursor.string(kMaxStringBytes); });
-        case ValueType::kBool:
-            return fill(std::vector<bool>{}, [&] { return cursor.boolean(); });
+        case ValueType::kBool: return fill(std::vector<bool>{}, [&] { return cursor.boolean(); });
         case ValueType::kFloat32:
         case ValueType::kFloat64:
             return fill(std::vector<double>{}, [&] { return std::get<double>(read_scalar(cursor, type)); });
-        default:
-            return fill(std::vector<int64_t>{}, [&] { return array_integer(cursor, type); });
+        default: return fill(std::vector<int64_t>{}, [&] { return array_integer(cursor, type); });
     }
 }
 
@@ -188,8 +206,7 @@ private:
             cursor.refuse("does not start with 'GGUF'", "; this is not a GGUF model file");
         (void)cursor.number<uint32_t>();
         const auto version = cursor.number<uint32_t>();
-        if ((version & 0xFFFFU) == 0)
-            cursor.refuse("is big-endian", "; convert the model for little-endian machines");
+        if ((version & 0xFFFFU) == 0) cursor.refuse("is big-endian", "; convert the model for little-endian machines");
         if (version < kOldestVersion || version > kNewestVersion) {
             cursor.refuse("has GGUF version " + std::to_string(version) + "; versions 2 and 3 are supported",
                           ": convert the model again with a current tool");
@@ -210,7 +227,8 @@ private:
             if (key.empty()) cursor.refuse("has no name");
             cursor.set_place("key '" + printable(key) + "'");
             const auto type = static_cast<ValueType>(cursor.number<uint32_t>());
-            GgufValue value = type == ValueType::kArray ? GgufValue(read_array(cursor)) : GgufValue(read_scalar(cursor, type));
+            GgufValue value =
+                type == ValueType::kArray ? GgufValue(read_array(cursor)) : GgufValue(read_scalar(cursor, type));
             if (!values_.emplace(key, std::move(value)).second) cursor.refuse("appears twice");
         }
     }
@@ -261,7 +279,8 @@ private:
             }
             const auto offset = cursor.number<uint64_t>();
             if (offset % alignment != 0)
-                cursor.refuse("starts at offset " + std::to_string(offset) + ", not a multiple of " + std::to_string(alignment));
+                cursor.refuse("starts at offset " + std::to_string(offset) + ", not a multiple of " +
+                              std::to_string(alignment));
             const uint64_t size = element_count / static_cast<uint64_t>(traits->block_elements) *
                                   static_cast<uint64_t>(traits->block_bytes);
             places.push_back({offset, size});
@@ -375,7 +394,9 @@ std::optional<std::string_view> GgufFile::optional_string(std::string_view key) 
     refuse_key(*this, key, "is not a text");
 }
 
-std::string_view GgufFile::require_string(std::string_view key) const { return present(*this, key, optional_string(key)); }
+std::string_view GgufFile::require_string(std::string_view key) const {
+    return present(*this, key, optional_string(key));
+}
 
 int64_t GgufFile::require_int(std::string_view key, int64_t lowest, int64_t highest) const {
     return present(*this, key, optional_int(key, lowest, highest));

@@ -44,7 +44,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
         if (error == ENOENT || error == ENOTDIR) refuse(path, "does not exist; check the path");
         refuse(path, "cannot be opened: " + reason(error));
     }
-    struct stat status {};
+    struct stat status{};
     if (::fstat(file.get(), &status) != 0) refuse(path, "cannot be examined: " + reason(errno));
     if (S_ISDIR(status.st_mode)) refuse(path, "is a directory; name the .gguf file inside it");
     if (!S_ISREG(status.st_mode)) refuse(path, "is not a regular file; name a .gguf file");

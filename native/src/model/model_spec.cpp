@@ -113,14 +113,17 @@ private:
         const auto key_length = file_.optional_int(key("attention.key_length"), 1, kMaxHeadSize);
         const auto value_length = file_.optional_int(key("attention.value_length"), 1, kMaxHeadSize);
         if (!key_length && spec_.hidden_size % spec_.head_count != 0) {
-            refuse(file_, "key '" + key("attention.key_length") + "' is missing and " + std::to_string(spec_.head_count) +
-                              " heads do not divide the hidden size " + std::to_string(spec_.hidden_size));
+            refuse(file_, "key '" + key("attention.key_length") + "' is missing and " +
+                              std::to_string(spec_.head_count) + " heads do not divide the hidden size " +
+                              std::to_string(spec_.hidden_size));
         }
         const int64_t size = key_length.value_or(spec_.hidden_size / spec_.head_count);
         if (value_length.value_or(size) != size)
-            refuse(file_, "keys '" + key("attention.key_length") + "' and '" + key("attention.value_length") + "' must be equal");
+            refuse(file_, "keys '" + key("attention.key_length") + "' and '" + key("attention.value_length") +
+                              "' must be equal");
         if (size > kMaxHeadSize || size % 2 != 0)
-            refuse(file_, "head size " + std::to_string(size) + " must be even and at most " + std::to_string(kMaxHeadSize));
+            refuse(file_,
+                   "head size " + std::to_string(size) + " must be even and at most " + std::to_string(kMaxHeadSize));
         spec_.head_size = static_cast<int32_t>(size);
     }
 
@@ -136,7 +139,8 @@ private:
         rope.layout = architecture_.rope_layout;
         rope.dimensions = optional("rope.dimension_count", spec_.head_size, spec_.head_size);
         if (rope.dimensions % 2 != 0)
-            refuse(file_, "key '" + key("rope.dimension_count") + "' is " + std::to_string(rope.dimensions) + "; it must be even");
+            refuse(file_, "key '" + key("rope.dimension_count") + "' is " + std::to_string(rope.dimensions) +
+                              "; it must be even");
         rope.freq_base = positive_float("rope.freq_base", 10000.0F);
         read_rope_scaling();
         read_rope_factors();

@@ -28,7 +28,8 @@ const TensorTypeTraits* find_tensor_type(uint32_t raw_type) noexcept {
 
 const TensorTypeTraits& tensor_type_traits(TensorType type) {
     const TensorTypeTraits* traits = find_tensor_type(static_cast<uint32_t>(type));
-    if (traits == nullptr) throw ModelFileError("tensor type " + std::to_string(static_cast<uint32_t>(type)) + " is unknown");
+    if (traits == nullptr)
+        throw ModelFileError("tensor type " + std::to_string(static_cast<uint32_t>(type)) + " is unknown");
     return *traits;
 }
 

@@ -22,9 +22,9 @@ enum class TokenKind : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserD
 constexpr std::array kEndTokenKeys = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                       "tokenizer.ggml.eom_token_id"};
 // Control tokens that end a turn in well-known chat formats, whatever the keys say.
-constexpr std::array<std::string_view, 9> kEndTokenTexts = {"<|im_end|>", "<|eot_id|>",   "<|eom_id|>",
-                                                            "<|end|>",    "<|endoftext|>", "<|end_of_text|>",
-                                                            "<end_of_turn>", "<|return|>",  "<|call|>"};
+constexpr std::array<std::string_view, 9> kEndTokenTexts = {"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",
+                                                            "<|end|>",       "<|endoftext|>", "<|end_of_text|>",
+                                                            "<end_of_turn>", "<|return|>",    "<|call|>"};
 
 [[noreturn]] void refuse(const GgufFile& file, const std::string& key, const std::string& what) {
     throw ModelFileError("model file '" + file.path().string() + "': key '" + key + "' " + what +
@@ -69,8 +69,10 @@ public:
         byte_of_.fill(-1);
         int32_t next_substitute = 0x100;
         for (int32_t byte = 0; byte < 256; ++byte) {
-            const bool printable_latin1 = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-            byte_of_[static_cast<std::size_t>(printable_latin1 ? byte : next_substitute++)] = static_cast<int16_t>(byte);
+            const bool printable_latin1 =
+                (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+            byte_of_[static_cast<std::size_t>(printable_latin1 ? byte : next_substitute++)] =
+                static_cast<int16_t>(byte);
         }
     }
 
@@ -130,7 +132,8 @@ std::vector<TokenKind> read_kinds(const GgufFile& file, std::size_t token_count)
     const auto* raw = find_array<int64_t>(file, kTypesKey, "integers");
     if (raw == nullptr) return kinds;
     if (raw->size() != token_count) {
-        refuse(file, kTypesKey, "has " + std::to_string(raw->size()) + " values for " + std::to_string(token_count) + " tokens");
+        refuse(file, kTypesKey,
+               "has " + std::to_string(raw->size()) + " values for " + std::to_string(token_count) + " tokens");
     }
     for (std::size_t i = 0; i < token_count; ++i) {
         const int64_t kind = (*raw)[i];
@@ -149,7 +152,8 @@ std::vector<int32_t> read_end_tokens(const GgufFile& file, const std::vector<std
         if (std::find(ids.begin(), ids.end(), value) == ids.end()) ids.push_back(value);
     };
     for (const char* key : kEndTokenKeys) {
-        if (const auto id = file.optional_int(key, 0, static_cast<int64_t>(tokens.size()) - 1)) add(static_cast<std::size_t>(*id));
+        if (const auto id = file.optional_int(key, 0, static_cast<int64_t>(tokens.size()) - 1))
+            add(static_cast<std::size_t>(*id));
     }
     for (std::size_t i = 0; i < tokens.size(); ++i) {
         if (kinds[i] != TokenKind::kControl) continue;
@@ -164,14 +168,16 @@ VocabSpec read_vocab(const GgufFile& file, int32_t vocab_size) {
     const std::string_view model = file.require_string(kModelKey);
     const bool byte_level = model == "gpt2";
     if (!byte_level && model != "llama") {
-        refuse(file, kModelKey, "is '" + printable(model) + "'; the supported vocabularies are 'gpt2' (byte-level) and " +
-                                    "'llama' (SentencePiece)");
+        refuse(file, kModelKey,
+               "is '" + printable(model) + "'; the supported vocabularies are 'gpt2' (byte-level) and " +
+                   "'llama' (SentencePiece)");
     }
     const auto* tokens = find_array<std::string_view>(file, kTokensKey, "texts");
     if (tokens == nullptr) refuse(file, kTokensKey, "is missing");
     if (tokens->size() != static_cast<std::size_t>(vocab_size)) {
-        refuse(file, kTokensKey, "has " + std::to_string(tokens->size()) + " tokens, but tensor 'token_embd.weight' has " +
-                                     std::to_string(vocab_size) + " rows");
+        refuse(file, kTokensKey,
+               "has " + std::to_string(tokens->size()) + " tokens, but tensor 'token_embd.weight' has " +
+                   std::to_string(vocab_size) + " rows");
     }
     const std::vector<TokenKind> kinds = read_kinds(file, tokens->size());
 
@@ -189,16 +195,15 @@ VocabSpec read_vocab(const GgufFile& file, int32_t vocab_size) {
                 vocab.is_special[i] = true;
                 vocab.special_text[i] = token;
                 break;
-            case TokenKind::kUserDefined:
-                vocab.token_bytes[i] = token;
-                break;
+            case TokenKind::kUserDefined: vocab.token_bytes[i] = token; break;
             case TokenKind::kNormal:
             case TokenKind::kByte: {
                 const int32_t byte = byte_level ? -1 : named_byte(token);
                 if (byte >= 0) {
                     vocab.token_bytes[i] = std::string(1, static_cast<char>(byte));
                 } else if (kinds[i] == TokenKind::kByte && !byte_level) {
-                    refuse(file, kTokensKey, "marks token " + std::to_string(i) + " as a byte, but its text is not '<0xNN>'");
+                    refuse(file, kTokensKey,
+                           "marks token " + std::to_string(i) + " as a byte, but its text is not '<0xNN>'");
                 } else {
                     vocab.token_bytes[i] = byte_level ? alphabet.decode(token) : decode_sentencepiece(token);
                 }

@@ -25,9 +25,13 @@ using edgellm::RowsWanted;
 
 struct Model {
     explicit Model(const tiny::Decoder& decoder)
-        : on_disk(decoder.writer.bytes()), file(edgellm::GgufFile::open(on_disk.path())), spec(edgellm::read_model_spec(*file)) {}
+        : on_disk(decoder.writer.bytes()),
+          file(edgellm::GgufFile::open(on_disk.path())),
+          spec(edgellm::read_model_spec(*file)) {}
 
-    std::unique_ptr<Executor> executor(const ExecutorOptions& options) const { return edgellm::make_executor(file, spec, options); }
+    std::unique_ptr<Executor> executor(const ExecutorOptions& options) const {
+        return edgellm::make_executor(file, spec, options);
+    }
 
     gguf_test::TemporaryFile on_disk;
     std::shared_ptr<const edgellm::GgufFile> file;
@@ -67,9 +71,11 @@ inline Sequence sequence(std::vector<int32_t> tokens, int32_t page_tokens, int32
     return made;
 }
 
-inline std::vector<float> step(Executor& executor, const std::vector<RowGroup>& groups, OutputKind kind = OutputKind::kLogits) {
+inline std::vector<float> step(Executor& executor, const std::vector<RowGroup>& groups,
+                               OutputKind kind = OutputKind::kLogits) {
     std::size_t rows = 0;
-    for (const RowGroup& group : groups) rows += group.wanted == RowsWanted::kAll ? group.tokens.size() : group.wanted == RowsWanted::kLast ? 1 : 0;
+    for (const RowGroup& group : groups)
+        rows += group.wanted == RowsWanted::kAll ? group.tokens.size() : group.wanted == RowsWanted::kLast ? 1 : 0;
     const auto width = kind == OutputKind::kLogits ? executor.info().vocab_size : executor.info().hidden_size;
     std::vector<float> out(rows * static_cast<std::size_t>(width), NAN);
     executor.step(groups, kind, out);

@@ -47,8 +47,12 @@ public:
     GgufWriter& i32(const std::string& key, int32_t value) { return raw(key, kInt32, Bytes().put(value).text); }
     GgufWriter& u64(const std::string& key, uint64_t value) { return raw(key, kUint64, Bytes().put(value).text); }
     GgufWriter& f32(const std::string& key, float value) { return raw(key, kFloat32, Bytes().put(value).text); }
-    GgufWriter& boolean(const std::string& key, bool value) { return raw(key, kBool, Bytes().put<uint8_t>(value ? 1 : 0).text); }
-    GgufWriter& string(const std::string& key, const std::string& value) { return raw(key, kString, Bytes().put_text(value).text); }
+    GgufWriter& boolean(const std::string& key, bool value) {
+        return raw(key, kBool, Bytes().put<uint8_t>(value ? 1 : 0).text);
+    }
+    GgufWriter& string(const std::string& key, const std::string& value) {
+        return raw(key, kString, Bytes().put_text(value).text);
+    }
     GgufWriter& strings(const std::string& key, const std::vector<std::string>& values) {
         Bytes bytes;
         bytes.put(kString).put<uint64_t>(values.size());
@@ -66,7 +70,8 @@ public:
         return *this;
     }
 
-    GgufWriter& tensor(const std::string& name, edgellm::TensorType type, const std::vector<uint64_t>& shape, const std::string& data) {
+    GgufWriter& tensor(const std::string& name, edgellm::TensorType type, const std::vector<uint64_t>& shape,
+                       const std::string& data) {
         tensors_.push_back({name, static_cast<uint32_t>(type), shape, data, 0, false});
         return *this;
     }

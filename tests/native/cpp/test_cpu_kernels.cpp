@@ -39,18 +39,21 @@ struct FreeAligned {
 };
 
 std::unique_ptr<std::byte, FreeAligned> aligned_memory(std::size_t bytes) {
-    return std::unique_ptr<std::byte, FreeAligned>(static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64)));
+    return std::unique_ptr<std::byte, FreeAligned>(
+        static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64)));
 }
 
 std::vector<const CpuKernels*> kernel_tables() {
     std::vector<const CpuKernels*> tables = {&edgellm::portable_cpu_kernels()};
-    if (edgellm::avx2_cpu_kernels() != nullptr && edgellm::supported_cpu()) tables.push_back(edgellm::avx2_cpu_kernels());
+    if (edgellm::avx2_cpu_kernels() != nullptr && edgellm::supported_cpu())
+        tables.push_back(edgellm::avx2_cpu_kernels());
     return tables;
 }
 
 // Weights in an exactly sized block, so that a sanitizer sees any read beyond.
 struct Weights {
-    Weights(TensorType tensor_type, int64_t row_count, int64_t row_size) : type(tensor_type), rows(row_count), size(row_size) {
+    Weights(TensorType tensor_type, int64_t row_count, int64_t row_size)
+        : type(tensor_type), rows(row_count), size(row_size) {
         const auto raw = static_cast<ggml_type>(static_cast<uint32_t>(type));
         const auto values = noise(static_cast<std::size_t>(rows * size));
         row_bytes = ggml_row_size(raw, size);
@@ -58,7 +61,8 @@ struct Weights {
         ggml_quantize_chunk(raw, values.data(), bytes.data(), 0, rows, size, nullptr);
         floats.resize(values.size());
         for (int64_t r = 0; r < rows; ++r)
-            edgellm::dequantise_row(type, bytes.data() + static_cast<std::size_t>(r) * row_bytes, size, floats.data() + r * size);
+            edgellm::dequantise_row(type, bytes.data() + static_cast<std::size_t>(r) * row_bytes, size,
+                                    floats.data() + r * size);
     }
 
     TensorType type;
@@ -69,13 +73,14 @@ struct Weights {
     std::vector<float> floats;
 };
 
-std::vector<float> multiply(const MatmulKernel& kernel, const Weights& weights, const std::vector<float>& activations, int64_t tokens,
-                            int64_t first_row, int64_t rows) {
+std::vector<float> multiply(const MatmulKernel& kernel, const Weights& weights, const std::vector<float>& activations,
+                            int64_t tokens, int64_t first_row, int64_t rows) {
     const auto& format = kernel.activation_format();
     const std::size_t stride = format.row_bytes(weights.size);
     const auto prepared = aligned_memory(stride * static_cast<std::size_t>(tokens));
     for (int64_t t = 0; t < tokens; ++t)
-        format.prepare(activations.data() + t * weights.size, weights.size, prepared.get() + static_cast<std::size_t>(t) * stride);
+        format.prepare(activations.data() + t * weights.size, weights.size,
+                       prepared.get() + static_cast<std::size_t>(t) * stride);
     const auto scratch = aligned_memory(kernel.scratch_bytes(weights.size));
     std::vector<float> out(static_cast<std::size_t>(rows * tokens), NAN);
     edgellm::MatmulTask task;
@@ -96,13 +101,17 @@ std::vector<float> multiply(const MatmulKernel& kernel, const Weights& weights, 
 double dot(const Weights& weights, int64_t row, const float* x) {
     double sum = 0.0;
     for (int64_t i = 0; i < weights.size; ++i)
-        sum += static_cast<double>(weights.floats[static_cast<std::size_t>(row * weights.size + i)]) * static_cast<double>(x[i]);
+        sum += static_cast<double>(weights.floats[static_cast<std::size_t>(row * weights.size + i)]) *
+               static_cast<double>(x[i]);
     return sum;
 }
 
-bool has_own_kernel(TensorType type) { return edgellm::supported_cpu() && edgellm::find_avx2_matmul_kernel(type) != nullptr; }
+bool has_own_kernel(TensorType type) {
+    return edgellm::supported_cpu() && edgellm::find_avx2_matmul_kernel(type) != nullptr;
+}
 
-constexpr TensorType kOwnTypes[] = {TensorType::kQ8_0, TensorType::kQ4_1, TensorType::kQ4_0, TensorType::kF32, TensorType::kF16, TensorType::kBF16};
+constexpr TensorType kOwnTypes[] = {TensorType::kQ8_0, TensorType::kQ4_1, TensorType::kQ4_0,
+                                    TensorType::kF32,  TensorType::kF16,  TensorType::kBF16};
 
 }  // namespace
 
@@ -115,7 +124,8 @@ TEST(own_matmuls_match_double_precision) {
             const auto out = multiply(*edgellm::find_avx2_matmul_kernel(type), weights, x, 6, 0, 37);
             for (int64_t t = 0; t < 6; ++t) {
                 for (int64_t r = 0; r < 37; ++r) {
-                    const double error = static_cast<double>(out[static_cast<std::size_t>(t * 37 + r)]) - dot(weights, r, x.data() + t * size);
+                    const double error = static_cast<double>(out[static_cast<std::size_t>(t * 37 + r)]) -
+                                         dot(weights, r, x.data() + t * size);
                     CHECK(std::abs(error) < 2e-4 * 3.0 * std::sqrt(static_cast<double>(size)));
                 }
             }
@@ -131,7 +141,8 @@ TEST(odd_sizes_of_float_rows_are_whole) {
             const auto x = noise(static_cast<std::size_t>(size));
             const auto out = multiply(*edgellm::find_avx2_matmul_kernel(type), weights, x, 1, 0, 5);
             for (int64_t r = 0; r < 5; ++r)
-                CHECK(std::abs(static_cast<double>(out[static_cast<std::size_t>(r)]) - dot(weights, r, x.data())) < 1e-4);
+                CHECK(std::abs(static_cast<double>(out[static_cast<std::size_t>(r)]) - dot(weights, r, x.data())) <
+                      1e-4);
         }
     }
 }
@@ -151,7 +162,8 @@ TEST(a_products_bits_do_not_depend_on_the_tile) {
                 const auto part = multiply(kernel, weights, x, tokens, first, rows);
                 for (int64_t t = 0; t < tokens; ++t) {
                     for (int64_t r = 0; r < rows; ++r)
-                        CHECK(part[static_cast<std::size_t>(t * rows + r)] == whole[static_cast<std::size_t>(t * kRows + first + r)]);
+                        CHECK(part[static_cast<std::size_t>(t * rows + r)] ==
+                              whole[static_cast<std::size_t>(t * kRows + first + r)]);
                 }
             }
         }
@@ -188,9 +200,10 @@ TEST(full_scale_blocks_do_not_overflow) {
 }
 
 TEST(library_matmuls_cover_every_encoding) {
-    for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ4_0, TensorType::kQ4_1, TensorType::kQ5_0,
-                                  TensorType::kQ5_1, TensorType::kQ8_0, TensorType::kQ2_K, TensorType::kQ3_K, TensorType::kQ4_K,
-                                  TensorType::kQ5_K, TensorType::kQ6_K}) {
+    for (const TensorType type :
+         {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ4_0, TensorType::kQ4_1,
+          TensorType::kQ5_0, TensorType::kQ5_1, TensorType::kQ8_0, TensorType::kQ2_K, TensorType::kQ3_K,
+          TensorType::kQ4_K, TensorType::kQ5_K, TensorType::kQ6_K}) {
         const MatmulKernel* kernel = edgellm::find_ggml_matmul_kernel(type);
         CHECK(kernel != nullptr);
         if (kernel == nullptr) continue;
@@ -199,7 +212,8 @@ TEST(library_matmuls_cover_every_encoding) {
         const auto out = multiply(*kernel, weights, x, 3, 0, 9);
         for (int64_t t = 0; t < 3; ++t) {
             for (int64_t r = 0; r < 9; ++r)
-                CHECK(std::abs(static_cast<double>(out[static_cast<std::size_t>(t * 9 + r)]) - dot(weights, r, x.data() + t * 512)) < 1.5);
+                CHECK(std::abs(static_cast<double>(out[static_cast<std::size_t>(t * 9 + r)]) -
+                               dot(weights, r, x.data() + t * 512)) < 1.5);
         }
     }
 }
@@ -216,11 +230,13 @@ TEST(norm_silu_and_add_match_double_precision) {
             for (const float value : x) squares += static_cast<double>(value) * static_cast<double>(value);
             const double scale = 1.0 / std::sqrt(squares / static_cast<double>(size) + 1e-5);
             for (std::size_t i = 0; i < count; ++i)
-                CHECK(std::abs(static_cast<double>(out[i]) - static_cast<double>(x[i]) * scale * static_cast<double>(y[i])) < 1e-5);
+                CHECK(std::abs(static_cast<double>(out[i]) -
+                               static_cast<double>(x[i]) * scale * static_cast<double>(y[i])) < 1e-5);
             kernels->silu_multiply(x.data(), y.data(), size, out.data());
             for (std::size_t i = 0; i < count; ++i) {
                 const auto g = static_cast<double>(x[i]);
-                CHECK(std::abs(static_cast<double>(out[i]) - g / (1.0 + std::exp(-g)) * static_cast<double>(y[i])) < 1e-5);
+                CHECK(std::abs(static_cast<double>(out[i]) - g / (1.0 + std::exp(-g)) * static_cast<double>(y[i])) <
+                      1e-5);
             }
             out = y;
             kernels->add(x.data(), size, out.data());
@@ -253,7 +269,8 @@ TEST(halves_convert_exactly_and_round_to_even) {
     }
     for (const CpuKernels* kernels : kernel_tables()) {
         std::vector<float> values = noise(10000, 100.0F);
-        for (const float special : {65519.0F, 65520.0F, 1e9F, -1e9F, 6e-8F, 2.98e-8F, 2.99e-8F, -0.0F, 1.00048828125F, 1.00146484375F})
+        for (const float special :
+             {65519.0F, 65520.0F, 1e9F, -1e9F, 6e-8F, 2.98e-8F, 2.99e-8F, -0.0F, 1.00048828125F, 1.00146484375F})
             values.push_back(special);
         std::vector<uint16_t> halves(values.size());
         kernels->to_half(values.data(), static_cast<int64_t>(values.size()), halves.data());
@@ -269,7 +286,8 @@ struct AttentionCase {
         layout = {type, 1, kv_heads, head_size, page_tokens};
         const int32_t page_count = (positions + page_tokens - 1) / page_tokens;
         for (int32_t p = page_count - 1; p >= 0; --p) pages.push_back(p);
-        store.resize(layout.page_bytes() * static_cast<std::size_t>(page_count), std::byte{0xFF});  // unwritten: not a number
+        store.resize(layout.page_bytes() * static_cast<std::size_t>(page_count),
+                     std::byte{0xFF});  // unwritten: not a number
         const auto size = static_cast<std::size_t>(positions * kv_heads * head_size);
         keys = noise(size);
         values = noise(size);
@@ -277,8 +295,10 @@ struct AttentionCase {
             const int32_t page = pages[static_cast<std::size_t>(position / page_tokens)];
             for (int32_t head = 0; head < kv_heads; ++head) {
                 for (int32_t d = 0; d < head_size; ++d) {
-                    put(layout.keys_offset(page, 0, head), layout.key_index(position % page_tokens, d), keys[index(position, head, d)]);
-                    put(layout.values_offset(page, 0, head), layout.value_index(position % page_tokens, d), values[index(position, head, d)]);
+                    put(layout.keys_offset(page, 0, head), layout.key_index(position % page_tokens, d),
+                        keys[index(position, head, d)]);
+                    put(layout.values_offset(page, 0, head), layout.value_index(position % page_tokens, d),
+                        values[index(position, head, d)]);
                 }
             }
         }
@@ -303,7 +323,8 @@ struct AttentionCase {
         double largest = -1e300;
         for (int32_t p = 0; p <= position; ++p) {
             double score = 0.0;
-            for (int32_t d = 0; d < layout.head_size; ++d) score += static_cast<double>(query[d]) * static_cast<double>(keys[index(p, head, d)]);
+            for (int32_t d = 0; d < layout.head_size; ++d)
+                score += static_cast<double>(query[d]) * static_cast<double>(keys[index(p, head, d)]);
             scores.push_back(score * 0.3);
             largest = std::max(largest, scores.back());
         }
@@ -312,12 +333,14 @@ struct AttentionCase {
         std::vector<double> out(static_cast<std::size_t>(layout.head_size));
         for (int32_t p = 0; p <= position; ++p) {
             for (int32_t d = 0; d < layout.head_size; ++d)
-                out[static_cast<std::size_t>(d)] += scores[static_cast<std::size_t>(p)] / total * static_cast<double>(values[index(p, head, d)]);
+                out[static_cast<std::size_t>(d)] +=
+                    scores[static_cast<std::size_t>(p)] / total * static_cast<double>(values[index(p, head, d)]);
         }
         return out;
     }
 
-    std::vector<float> attend(const CpuKernels& kernels, const std::vector<float>& queries, const std::vector<int32_t>& positions, int32_t head) const {
+    std::vector<float> attend(const CpuKernels& kernels, const std::vector<float>& queries,
+                              const std::vector<int32_t>& positions, int32_t head) const {
         const auto size = static_cast<std::size_t>(layout.head_size);
         std::vector<float> out(queries.size(), NAN);
         const auto scratch = aligned_memory(edgellm::attention_scratch_floats(layout.head_size) * sizeof(float));
@@ -359,7 +382,8 @@ TEST(attention_matches_double_precision) {
                     for (std::size_t q = 0; q < positions.size(); ++q) {
                         const auto at = q * static_cast<std::size_t>(head_size);
                         const auto wanted = one.expected(queries.data() + at, positions[q], 1);
-                        for (std::size_t d = 0; d < wanted.size(); ++d) CHECK(std::abs(static_cast<double>(out[at + d]) - wanted[d]) < 1e-5);
+                        for (std::size_t d = 0; d < wanted.size(); ++d)
+                            CHECK(std::abs(static_cast<double>(out[at + d]) - wanted[d]) < 1e-5);
                     }
                 }
             }
@@ -377,8 +401,9 @@ TEST(a_querys_bits_do_not_depend_on_its_companions) {
             const auto together = one.attend(*kernels, queries, positions, 0);
             for (std::size_t count = 1; count <= 5; ++count) {
                 for (std::size_t first = 0; first + count <= positions.size(); ++first) {
-                    const std::vector<float> some(queries.begin() + static_cast<std::ptrdiff_t>(first * size),
-                                                  queries.begin() + static_cast<std::ptrdiff_t>((first + count) * size));
+                    const std::vector<float> some(
+                        queries.begin() + static_cast<std::ptrdiff_t>(first * size),
+                        queries.begin() + static_cast<std::ptrdiff_t>((first + count) * size));
                     const std::vector<int32_t> where(positions.begin() + static_cast<std::ptrdiff_t>(first),
                                                      positions.begin() + static_cast<std::ptrdiff_t>(first + count));
                     const auto out = one.attend(*kernels, some, where, 0);

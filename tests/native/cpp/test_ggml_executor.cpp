@@ -21,17 +21,43 @@ std::vector<tiny::Shape> family_shapes() {
         shapes.push_back(shape);
     };
     add("llama", [](tiny::Shape&) {});
-    add("llama", [](tiny::Shape& s) { s.tied = false; s.kv_heads = 4; });
-    add("llama", [](tiny::Shape& s) { s.rope_freq_factors = {1, 1, 1.5F, 2, 3, 5, 8, 8}; s.rope_base = 500000.0F; });
-    add("llama", [](tiny::Shape& s) { s.rope_factor = 4.0F; s.heads = 6; s.kv_heads = 1; s.hidden = 96; });
-    add("llama", [](tiny::Shape& s) { s.heads = 14; s.kv_heads = 1; s.head_size = 20; });  // more heads than a task takes
-    add("qwen2", [](tiny::Shape& s) { s.heads = 7; s.kv_heads = 1; s.hidden = 112; });
-    add("qwen3", [](tiny::Shape& s) { s.head_size = 32; s.tied = false; });
-    add("qwen3", [](tiny::Shape& s) { s.head_size = 6; s.rope_base = 1e6F; });  // no whole vector fits a head
+    add("llama", [](tiny::Shape& s) {
+        s.tied = false;
+        s.kv_heads = 4;
+    });
+    add("llama", [](tiny::Shape& s) {
+        s.rope_freq_factors = {1, 1, 1.5F, 2, 3, 5, 8, 8};
+        s.rope_base = 500000.0F;
+    });
+    add("llama", [](tiny::Shape& s) {
+        s.rope_factor = 4.0F;
+        s.heads = 6;
+        s.kv_heads = 1;
+        s.hidden = 96;
+    });
+    add("llama", [](tiny::Shape& s) {
+        s.heads = 14;
+        s.kv_heads = 1;
+        s.head_size = 20;
+    });  // more heads than a task takes
+    add("qwen2", [](tiny::Shape& s) {
+        s.heads = 7;
+        s.kv_heads = 1;
+        s.hidden = 112;
+    });
+    add("qwen3", [](tiny::Shape& s) {
+        s.head_size = 32;
+        s.tied = false;
+    });
+    add("qwen3", [](tiny::Shape& s) {
+        s.head_size = 6;
+        s.rope_base = 1e6F;
+    });  // no whole vector fits a head
     return shapes;
 }
 
-double difference_from_reference(const tiny::Shape& shape, const ExecutorOptions& options, std::size_t token_count = 75) {
+double difference_from_reference(const tiny::Shape& shape, const ExecutorOptions& options,
+                                 std::size_t token_count = 75) {
     const tiny::Decoder decoder(shape);
     const Model model(decoder);
     const auto executor = model.executor(options);
@@ -72,7 +98,8 @@ TEST(half_precision_keys_and_values_stay_close) {
 
 // 16-bit activations leave almost nothing of the error that 8-bit ones cause.
 TEST(own_kernels_read_quantised_weights_precisely) {
-    for (const TensorType type : {TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0, TensorType::kQ4_1, TensorType::kQ4_0}) {
+    for (const TensorType type :
+         {TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0, TensorType::kQ4_1, TensorType::kQ4_0}) {
         tiny::Shape shape;
         shape.type = type;
         const bool has_own_kernels = edgellm::find_avx2_matmul_kernel(type) != nullptr;
@@ -81,8 +108,8 @@ TEST(own_kernels_read_quantised_weights_precisely) {
 }
 
 TEST(other_encodings_run_on_the_librarys_dot_products) {
-    for (const TensorType type : {TensorType::kQ5_0, TensorType::kQ5_1, TensorType::kQ2_K, TensorType::kQ3_K, TensorType::kQ4_K,
-                                  TensorType::kQ5_K, TensorType::kQ6_K}) {
+    for (const TensorType type : {TensorType::kQ5_0, TensorType::kQ5_1, TensorType::kQ2_K, TensorType::kQ3_K,
+                                  TensorType::kQ4_K, TensorType::kQ5_K, TensorType::kQ6_K}) {
         tiny::Shape shape;
         shape.type = type;
         shape.hidden = 256;
@@ -112,8 +139,10 @@ TEST(only_wanted_rows_come_out_in_order) {
         const tiny::Decoder decoder{tiny::Shape{}};
         const auto executor = Model(decoder).executor(options);
         std::vector<Sequence> all;
-        for (uint32_t i = 0; i < 3; ++i) all.push_back(sequence(tiny::random_tokens(12, 101, 20 + i), 8, static_cast<int32_t>(i) * 4));
-        const auto out = step(*executor, {all[0].next(12, RowsWanted::kLast), all[1].next(12, RowsWanted::kNone), all[2].next(12, RowsWanted::kAll)});
+        for (uint32_t i = 0; i < 3; ++i)
+            all.push_back(sequence(tiny::random_tokens(12, 101, 20 + i), 8, static_cast<int32_t>(i) * 4));
+        const auto out = step(*executor, {all[0].next(12, RowsWanted::kLast), all[1].next(12, RowsWanted::kNone),
+                                          all[2].next(12, RowsWanted::kAll)});
         CHECK(out.size() == 13 * 101);
         const auto first = decoder.reference(all[0].tokens).logits;
         CHECK(largest_difference(row(out, 0, 101), row(first, 11, 101)) < 2e-4);
@@ -194,7 +223,8 @@ TEST(describes_itself) {
     const auto executor = Model(tiny::Decoder{shape}).executor(small_options(KvType::kF16));
     const auto& info = executor->info();
     CHECK(info.name == "ggml" && !info.device.empty() && info.threads == 2);
-    CHECK(info.vocab_size == 101 && info.hidden_size == 64 && info.kv_page_tokens == 8 && info.kv_page_count == 96 && info.max_rows == 256);
+    CHECK(info.vocab_size == 101 && info.hidden_size == 64 && info.kv_page_tokens == 8 && info.kv_page_count == 96 &&
+          info.max_rows == 256);
     CHECK(info.kv_bytes_per_token == 2 * 2 * 2 * 16 * 2);  // keys and values, layers, KV heads, head size, bytes
     CHECK(info.weight_bytes > 101 * 64 * 4);
 }
@@ -206,7 +236,8 @@ TEST(refuses_options_by_name) {
         change(options);
         CHECK_THROWS(model.executor(options), InvalidRequest, text);
     };
-    refused([](ExecutorOptions& o) { o.executor = "tensorrt"; }, "executor 'tensorrt' is unknown; the allowed ones are auto, ggml");
+    refused([](ExecutorOptions& o) { o.executor = "tensorrt"; },
+            "executor 'tensorrt' is unknown; the allowed ones are auto, ggml");
     refused([](ExecutorOptions& o) { o.threads = -1; }, "threads is -1");
     refused([](ExecutorOptions& o) { o.threads = 100000; }, "threads is 100000");
     refused([](ExecutorOptions& o) { o.kv_page_tokens = 12; }, "kv_page_tokens is 12");
@@ -248,7 +279,7 @@ TEST(refuses_steps_that_break_the_contract) {
         CHECK_THROWS((executor->copy_kv(0, 96, 1), 0), ExecutorError, "page 96");
         CHECK_THROWS((executor->copy_kv(-1, 0, 1), 0), ExecutorError, "page -1");
         CHECK_THROWS((executor->copy_kv(0, 1, 9), 0), ExecutorError, "9 positions");
-        executor->step({}, OutputKind::kLogits, {});  // nothing to do is no error
+        executor->step({}, OutputKind::kLogits, {});                                 // nothing to do is no error
         CHECK(step(*executor, {{few, 0, pages, RowsWanted::kLast}}).size() == 101);  // and it still works
     }
 }

@@ -16,7 +16,8 @@ struct Case {
 std::vector<Case> cases() {
     std::vector<Case> all;
     for (const KvType kv_type : {KvType::kF16, KvType::kF32}) {
-        for (const TensorType type : {TensorType::kQ4_1, TensorType::kQ8_0, TensorType::kQ4_0, TensorType::kF16, TensorType::kF32, TensorType::kQ5_0})
+        for (const TensorType type : {TensorType::kQ4_1, TensorType::kQ8_0, TensorType::kQ4_0, TensorType::kF16,
+                                      TensorType::kF32, TensorType::kQ5_0})
             all.push_back({type, kv_type, false});
     }
     all.push_back({TensorType::kQ8_0, KvType::kF16, true});
@@ -101,7 +102,8 @@ TEST(neighbours_in_a_step_change_nothing) {
                 taken.emplace_back(i, count);
             }
             if (groups.empty()) {
-                const bool finished = std::all_of(all.begin(), all.end(), [](const Sequence& s) { return s.done == s.tokens.size(); });
+                const bool finished =
+                    std::all_of(all.begin(), all.end(), [](const Sequence& s) { return s.done == s.tokens.size(); });
                 if (finished) break;
                 continue;
             }

@@ -113,7 +113,8 @@ TEST(refuses_every_truncation) {
     const auto whole = open_bytes(bytes);
     const auto& last = whole->tensor("blocks")->data;
     const auto needed = static_cast<std::size_t>(last.data() + last.size() - whole->mapping().data());
-    for (std::size_t size = 0; size < needed; ++size) CHECK_THROWS(open_bytes(bytes.substr(0, size)), ModelFileError, "edgellm-test-");
+    for (std::size_t size = 0; size < needed; ++size)
+        CHECK_THROWS(open_bytes(bytes.substr(0, size)), ModelFileError, "edgellm-test-");
     CHECK(open_bytes(bytes.substr(0, needed)) != nullptr);
 }
 
@@ -157,15 +158,19 @@ TEST(refuses_bad_tensors) {
     refused([](GgufWriter& w) { w.floats("none", {}, {1.0F}); }, "0 dimensions");
     refused([](GgufWriter& w) { w.floats("five", {1, 1, 1, 1, 1}, {1.0F}); }, "5 dimensions");
     refused([](GgufWriter& w) { w.floats("zero", {4, 0}, {}); }, "impossible dimension of 0");
-    refused([](GgufWriter& w) { w.floats("wide", {uint64_t{1} << 40, uint64_t{1} << 40}, {1.0F}); }, "impossible dimension");
+    refused([](GgufWriter& w) { w.floats("wide", {uint64_t{1} << 40, uint64_t{1} << 40}, {1.0F}); },
+            "impossible dimension");
     refused([](GgufWriter& w) { w.floats("max", {UINT64_MAX}, {1.0F}); }, "impossible dimension");
-    refused([](GgufWriter& w) { w.tensor("odd", TensorType::kQ4_0, {33}, std::string(36, 'x')); }, "not a multiple of the 32");
+    refused([](GgufWriter& w) { w.tensor("odd", TensorType::kQ4_0, {33}, std::string(36, 'x')); },
+            "not a multiple of the 32");
     refused([](GgufWriter& w) { w.tensor("alien", static_cast<TensorType>(999), {32}, "x"); }, "type number 999");
-    refused([](GgufWriter& w) { w.tensor("alien", static_cast<TensorType>(16), {32}, "x"); }, "quantise the model to one of F32");
+    refused([](GgufWriter& w) { w.tensor("alien", static_cast<TensorType>(16), {32}, "x"); },
+            "quantise the model to one of F32");
     refused([](GgufWriter& w) { w.floats("loose", {1}, {1.0F}).claim_offset(8); }, "not a multiple of 32");
     refused([](GgufWriter& w) { w.floats("over", {1}, {1.0F}).claim_offset(32); }, "overlaps");
     refused([](GgufWriter& w) { w.floats("past", {1}, {1.0F}).claim_offset(1 << 20); }, "passes the end of the file");
-    refused([](GgufWriter& w) { w.floats("wrap", {1}, {1.0F}).claim_offset(UINT64_MAX - 31); }, "passes the end of the file");
+    refused([](GgufWriter& w) { w.floats("wrap", {1}, {1.0F}).claim_offset(UINT64_MAX - 31); },
+            "passes the end of the file");
     refused([](GgufWriter& w) { w.floats(std::string(65, 'n'), {1}, {1.0F}); }, "more than 64");
 }
 

@@ -16,7 +16,8 @@ namespace {
 // Plain counters: a sanitizer reports any chunk that runs beside one of another phase.
 struct Recorder final : PhaseWork {
     explicit Recorder(std::vector<int32_t> chunk_counts) : counts(std::move(chunk_counts)), runs(counts.size()) {
-        for (std::size_t phase = 0; phase < counts.size(); ++phase) runs[phase].resize(static_cast<std::size_t>(counts[phase]));
+        for (std::size_t phase = 0; phase < counts.size(); ++phase)
+            runs[phase].resize(static_cast<std::size_t>(counts[phase]));
     }
 
     void run_chunk(int32_t worker, int32_t phase, int32_t chunk) noexcept override {

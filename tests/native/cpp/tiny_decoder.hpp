@@ -112,7 +112,8 @@ private:
         writer.u32(a + ".embedding_length", shape_.hidden).u32(a + ".feed_forward_length", shape_.intermediate);
         writer.u32(a + ".attention.head_count", shape_.heads).u32(a + ".attention.head_count_kv", shape_.kv_heads);
         writer.u32(a + ".attention.key_length", shape_.head_size).u32(a + ".attention.value_length", shape_.head_size);
-        writer.f32(a + ".attention.layer_norm_rms_epsilon", shape_.epsilon).f32(a + ".rope.freq_base", shape_.rope_base);
+        writer.f32(a + ".attention.layer_norm_rms_epsilon", shape_.epsilon)
+            .f32(a + ".rope.freq_base", shape_.rope_base);
         if (shape_.rope_factor != 1.0F) {
             writer.string(a + ".rope.scaling.type", "linear").f32(a + ".rope.scaling.factor", shape_.rope_factor);
         }
@@ -159,7 +160,8 @@ private:
     Row normalise(const Row& x, const std::vector<float>& weight) const {
         double squares = 0.0;
         for (const double value : x) squares += value * value;
-        const double scale = 1.0 / std::sqrt(squares / static_cast<double>(x.size()) + static_cast<double>(shape_.epsilon));
+        const double scale =
+            1.0 / std::sqrt(squares / static_cast<double>(x.size()) + static_cast<double>(shape_.epsilon));
         Row out(x.size());
         for (std::size_t i = 0; i < x.size(); ++i) out[i] = x[i] * scale * static_cast<double>(weight[i]);
         return out;
@@ -168,10 +170,12 @@ private:
     void shape_heads(Row& heads, std::size_t position, const std::vector<float>* norm) const {
         const std::size_t size = shape_.head_size;
         for (std::size_t first = 0; first < heads.size(); first += size) {
-            Row head(heads.begin() + static_cast<std::ptrdiff_t>(first), heads.begin() + static_cast<std::ptrdiff_t>(first + size));
+            Row head(heads.begin() + static_cast<std::ptrdiff_t>(first),
+                     heads.begin() + static_cast<std::ptrdiff_t>(first + size));
             if (norm != nullptr) head = normalise(head, *norm);
             for (std::size_t pair = 0; pair < size / 2; ++pair) {
-                const double factor = shape_.rope_freq_factors.empty() ? 1.0 : static_cast<double>(shape_.rope_freq_factors[pair]);
+                const double factor =
+                    shape_.rope_freq_factors.empty() ? 1.0 : static_cast<double>(shape_.rope_freq_factors[pair]);
                 const double base = static_cast<double>(shape_.rope_base);
                 const double angle = static_cast<double>(position) / static_cast<double>(shape_.rope_factor) / factor *
                                      std::pow(base, -2.0 * static_cast<double>(pair) / static_cast<double>(size));

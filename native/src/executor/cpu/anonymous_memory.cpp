@@ -11,7 +11,8 @@ namespace edgellm {
 
 AnonymousMemory::AnonymousMemory(std::size_t size_bytes, const char* purpose) : size_bytes_(size_bytes) {
     if (size_bytes == 0) return;
-    void* const address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const address =
+        ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED) {
         throw ExecutorError("no memory for " + std::string(purpose) + " (" + std::to_string(size_bytes >> 20) +
                             " MiB); use fewer sequences, a shorter context or fewer rows a step");

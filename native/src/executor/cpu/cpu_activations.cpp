@@ -52,7 +52,8 @@ std::size_t CpuActivations::carve(std::byte* base, const ModelSpec& spec, const 
     up = carver.floats(row_count * spec.intermediate_size);
     angles = carver.floats(row_count * spec.rope.dimensions);
     for (const UsedFormat& used : weights.formats())
-        prepared.push_back(carver.bytes(static_cast<std::size_t>(row_count) * used.format->row_bytes(used.widest_input)));
+        prepared.push_back(
+            carver.bytes(static_cast<std::size_t>(row_count) * used.format->row_bytes(used.widest_input)));
     for (int32_t worker = 0; worker < threads; ++worker) {
         matmul_scratch.push_back(carver.bytes(weights.scratch_bytes()));
         attention_scratch.push_back(carver.floats(static_cast<int64_t>(attention_scratch_floats(spec.head_size))));

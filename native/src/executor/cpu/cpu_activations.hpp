@@ -14,7 +14,7 @@ struct CpuActivations {
     CpuActivations(const ModelSpec& spec, const CpuWeights& weights, int32_t threads, int32_t max_rows);
 
     // Row-major, one row for each row of the step.
-    float* rows = nullptr;       // the residual stream
+    float* rows = nullptr;  // the residual stream
     float* normed = nullptr;
     float* queries = nullptr;
     float* keys = nullptr;
@@ -23,13 +23,14 @@ struct CpuActivations {
     float* projected = nullptr;  // what is about to be added to the residual stream
     float* gate = nullptr;
     float* up = nullptr;
-    float* angles = nullptr;     // of the rotary embedding, by row
-    std::vector<std::byte*> prepared;         // rows laid out for kernels, by activation format
-    std::vector<std::byte*> matmul_scratch;   // by worker
-    std::vector<float*> attention_scratch;    // by worker
+    float* angles = nullptr;                 // of the rotary embedding, by row
+    std::vector<std::byte*> prepared;        // rows laid out for kernels, by activation format
+    std::vector<std::byte*> matmul_scratch;  // by worker
+    std::vector<float*> attention_scratch;   // by worker
 
 private:
-    std::size_t carve(std::byte* base, const ModelSpec& spec, const CpuWeights& weights, int32_t threads, int32_t max_rows);
+    std::size_t carve(std::byte* base, const ModelSpec& spec, const CpuWeights& weights, int32_t threads,
+                      int32_t max_rows);
 
     AnonymousMemory memory_;
 };

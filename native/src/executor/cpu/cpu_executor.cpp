@@ -31,7 +31,8 @@ const CpuKernels& choose_kernels(bool portable) {
 
 class CpuExecutor final : public Executor {
 public:
-    CpuExecutor(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, const ExecutorOptions& options, bool portable)
+    CpuExecutor(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, const ExecutorOptions& options,
+                bool portable)
         : spec_(spec),
           weights_(std::move(file), spec_, portable),
           store_(kv_layout(spec_, options), options.kv_page_count),

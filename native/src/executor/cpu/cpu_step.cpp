@@ -1,14 +1,24 @@
 #include "executor/cpu/cpu_step.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace edgellm {
 namespace {
 
 enum LayerPhase : int32_t {
-    kAttentionNorm, kProjectQkv, kRotateAndStore, kAttend, kPrepareAttended, kProjectAttended,
-    kFeedForwardNorm, kGateUp, kPrepareGated, kDown, kLayerPhaseCount,
+    kAttentionNorm,
+    kProjectQkv,
+    kRotateAndStore,
+    kAttend,
+    kPrepareAttended,
+    kProjectAttended,
+    kFeedForwardNorm,
+    kGateUp,
+    kPrepareGated,
+    kDown,
+    kLayerPhaseCount,
 };
 
 constexpr int32_t kEmbedPhase = 0;
@@ -77,20 +87,21 @@ std::span<const int32_t> CpuStep::plan(const StepLayout& layout, OutputKind kind
 void CpuStep::plan_layer(const CpuLayer& layer) {
     const int32_t rows = layout_->row_count();
     const int32_t row_chunks = row_chunks_.chunk_count();
-    const auto output_chunks = [&](const CpuMatrix& matrix) { return cut_outputs(matrix, rows, kMostRows).chunk_count(); };
-    const auto tiles = static_cast<int32_t>(attention_tiles_.size());
-    chunk_counts_.insert(chunk_counts_.end(), {
-        row_chunks,                                                                        // kAttentionNorm
-        output_chunks(layer.query) + output_chunks(layer.key) + output_chunks(layer.value),  // kProjectQkv
-        row_chunks,                                                                        // kRotateAndStore
-        tiles * spec_.kv_head_count * tasks_per_kv_head_,                                  // kAttend
-        row_chunks,                                                                        // kPrepareAttended
-        output_chunks(layer.attention_output),                                             // kProjectAttended
-        row_chunks,                                                                        // kFeedForwardNorm
-        output_chunks(layer.gate),                                                         // kGateUp
-        row_chunks,                                                                        // kPrepareGated
-        output_chunks(layer.down),                                                         // kDown
-    });
+    const auto output_chunks = [&](const CpuMatrix& matrix) {
+        return cut_outputs(matrix, rows, kMostRows).chunk_count();
+    };
+    std::array<int32_t, kLayerPhaseCount> counts{};
+    counts[kAttentionNorm] = row_chunks;
+    counts[kProjectQkv] = output_chunks(layer.query) + output_chunks(layer.key) + output_chunks(layer.value);
+    counts[kRotateAndStore] = row_chunks;
+    counts[kAttend] = attention_chunks_.chunk_count();
+    counts[kPrepareAttended] = row_chunks;
+    counts[kProjectAttended] = output_chunks(layer.attention_output);
+    counts[kFeedForwardNorm] = row_chunks;
+    counts[kGateUp] = output_chunks(layer.gate);
+    counts[kPrepareGated] = row_chunks;
+    counts[kDown] = output_chunks(layer.down);
+    chunk_counts_.insert(chunk_counts_.end(), counts.begin(), counts.end());
 }
 
 // A task takes as many heads of one KV head as fit, so that they share its loads, unless that leaves threads idle;
@@ -103,7 +114,8 @@ void CpuStep::plan_attention() {
         return tiles * spec_.kv_head_count * divide_up(heads_per_kv_head_, heads);
     };
     heads_per_task_ = std::min(heads_per_kv_head_, kAttentionQueries);
-    while (heads_per_task_ > 1 && tasks_of(heads_per_task_) < int64_t{threads_} * 3) heads_per_task_ = (heads_per_task_ + 1) / 2;
+    while (heads_per_task_ > 1 && tasks_of(heads_per_task_) < int64_t{threads_} * 3)
+        heads_per_task_ = (heads_per_task_ + 1) / 2;
     tasks_per_kv_head_ = static_cast<int32_t>(divide_up(heads_per_kv_head_, heads_per_task_));
 
     const int32_t rows_per_tile = std::max(1, kAttentionQueries / heads_per_task_);
@@ -112,18 +124,20 @@ void CpuStep::plan_attention() {
         for (int32_t row = 0; row < group.row_count; row += rows_per_tile)
             attention_tiles_.push_back({&group, row, std::min(rows_per_tile, group.row_count - row)});
     }
+    const auto tasks = static_cast<int64_t>(attention_tiles_.size()) * spec_.kv_head_count * tasks_per_kv_head_;
+    attention_chunks_ = {tasks, std::max<int64_t>(1, divide_up(tasks, PhaseRunner::kMaxChunks))};
 }
 
 void CpuStep::run_chunk(int32_t worker, int32_t phase, int32_t chunk) noexcept {
     const auto layer_count = static_cast<int32_t>(weights_.layers().size());
     const int32_t final_phase = kFirstLayerPhase + layer_count * kLayerPhaseCount;
     if (phase == kEmbedPhase) {
-        for_rows(row_chunks_, chunk, [&](int32_t row) { embed(row); });
+        for_items(row_chunks_, chunk, [&](int32_t row) { embed(row); });
     } else if (phase < final_phase) {
         const int32_t within = phase - kFirstLayerPhase;
         run_layer_chunk(worker, within / kLayerPhaseCount, within % kLayerPhaseCount, chunk);
     } else if (phase == final_phase) {
-        for_rows(wanted_chunks_, chunk, [&](int32_t wanted) { finish(wanted); });
+        for_items(wanted_chunks_, chunk, [&](int32_t wanted) { finish(wanted); });
     } else {
         const auto outputs = head_chunks_.range(chunk);
         multiply(weights_.output(), outputs, layout_->wanted_count(), out_, spec_.vocab_size, worker);
@@ -135,31 +149,33 @@ void CpuStep::run_layer_chunk(int32_t worker, int32_t layer_index, int32_t phase
     const int32_t rows = layout_->row_count();
     switch (phase) {
         case kAttentionNorm:
-            for_rows(row_chunks_, chunk, [&](int32_t row) {
+            for_items(row_chunks_, chunk, [&](int32_t row) {
                 normalise(row, layer.attention_norm, {&layer.query, &layer.key, &layer.value});
             });
             break;
         case kProjectQkv: project_qkv(layer, worker, chunk); break;
         case kRotateAndStore:
-            for_rows(row_chunks_, chunk, [&](int32_t row) { rotate_and_store(layer, layer_index, row); });
+            for_items(row_chunks_, chunk, [&](int32_t row) { rotate_and_store(layer, layer_index, row); });
             break;
-        case kAttend: attend(layer_index, worker, chunk); break;
+        case kAttend:
+            for_items(attention_chunks_, chunk, [&](int32_t task) { attend(layer_index, worker, task); });
+            break;
         case kPrepareAttended:
-            for_rows(row_chunks_, chunk, [&](int32_t row) {
+            for_items(row_chunks_, chunk, [&](int32_t row) {
                 prepare(buffers_.attended + row * query_width_, row, {&layer.attention_output});
             });
             break;
         case kProjectAttended:
-            project_onto_rows(layer.attention_output, worker, cut_outputs(layer.attention_output, rows, kMostRows).range(chunk));
+            project_onto_rows(layer.attention_output, worker,
+                              cut_outputs(layer.attention_output, rows, kMostRows).range(chunk));
             break;
         case kFeedForwardNorm:
-            for_rows(row_chunks_, chunk, [&](int32_t row) {
-                normalise(row, layer.feed_forward_norm, {&layer.gate, &layer.up});
-            });
+            for_items(row_chunks_, chunk,
+                      [&](int32_t row) { normalise(row, layer.feed_forward_norm, {&layer.gate, &layer.up}); });
             break;
         case kGateUp: gate_up(layer, worker, cut_outputs(layer.gate, rows, kMostRows).range(chunk)); break;
         case kPrepareGated:
-            for_rows(row_chunks_, chunk, [&](int32_t row) {
+            for_items(row_chunks_, chunk, [&](int32_t row) {
                 prepare(buffers_.gate + int64_t{row} * spec_.intermediate_size, row, {&layer.down});
             });
             break;
@@ -167,10 +183,11 @@ void CpuStep::run_layer_chunk(int32_t worker, int32_t layer_index, int32_t phase
     }
 }
 
-template <typename RowFunction>
-void CpuStep::for_rows(const Chunking& chunking, int32_t chunk, RowFunction row_function) noexcept {
+template <typename ItemFunction>
+void CpuStep::for_items(const Chunking& chunking, int32_t chunk, ItemFunction item_function) noexcept {
     const auto range = chunking.range(chunk);
-    for (int64_t row = range.first; row < range.first + range.count; ++row) row_function(static_cast<int32_t>(row));
+    for (int64_t item = range.first; item < range.first + range.count; ++item)
+        item_function(static_cast<int32_t>(item));
 }
 
 void CpuStep::embed(int32_t row) noexcept {
@@ -188,16 +205,18 @@ void CpuStep::normalise(int32_t row, const float* weight, std::initializer_list<
 void CpuStep::prepare(const float* values, int32_t slot, std::initializer_list<const CpuMatrix*> readers) noexcept {
     for (const CpuMatrix* const* reader = readers.begin(); reader != readers.end(); ++reader) {
         const CpuMatrix& matrix = **reader;
-        const bool done = std::any_of(readers.begin(), reader, [&](const CpuMatrix* one) { return one->format == matrix.format; });
+        const bool done =
+            std::any_of(readers.begin(), reader, [&](const CpuMatrix* one) { return one->format == matrix.format; });
         if (done) continue;
         const ActivationFormat& format = *weights_.formats()[matrix.format].format;
-        format.prepare(values, matrix.inputs,
-                       buffers_.prepared[matrix.format] + static_cast<std::size_t>(slot) * format.row_bytes(matrix.inputs));
+        format.prepare(
+            values, matrix.inputs,
+            buffers_.prepared[matrix.format] + static_cast<std::size_t>(slot) * format.row_bytes(matrix.inputs));
     }
 }
 
-void CpuStep::multiply(const CpuMatrix& matrix, Chunking::Range outputs, int32_t token_count, float* out, int64_t out_stride,
-                       int32_t worker) noexcept {
+void CpuStep::multiply(const CpuMatrix& matrix, Chunking::Range outputs, int32_t token_count, float* out,
+                       int64_t out_stride, int32_t worker) noexcept {
     MatmulTask task;
     task.weights = matrix.rows + static_cast<std::size_t>(outputs.first) * matrix.row_bytes;
     task.weight_row_bytes = matrix.row_bytes;
@@ -249,15 +268,15 @@ void CpuStep::rotate_and_store(const CpuLayer& layer, int32_t layer_index, int32
     const int32_t position = layout_->positions[index];
     const int32_t page = group.pages[static_cast<std::size_t>(position / page_tokens)];
     for (int32_t head = 0; head < spec_.kv_head_count; ++head) {
-        store_.write(page, position % page_tokens, layer_index, head, keys + head * head_size, values + head * head_size,
-                     kernels_.to_half);
+        store_.write(page, position % page_tokens, layer_index, head, keys + head * head_size,
+                     values + head * head_size, kernels_.to_half);
     }
 }
 
-void CpuStep::attend(int32_t layer_index, int32_t worker, int32_t chunk) noexcept {
+void CpuStep::attend(int32_t layer_index, int32_t worker, int32_t task_index) noexcept {
     const int32_t tasks_per_tile = spec_.kv_head_count * tasks_per_kv_head_;
-    const AttentionTile& tile = attention_tiles_[static_cast<std::size_t>(chunk / tasks_per_tile)];
-    const int32_t within = chunk % tasks_per_tile;
+    const AttentionTile& tile = attention_tiles_[static_cast<std::size_t>(task_index / tasks_per_tile)];
+    const int32_t within = task_index % tasks_per_tile;
     const int32_t kv_head = within / tasks_per_kv_head_;
     const int32_t first_head = kv_head * heads_per_kv_head_ + within % tasks_per_kv_head_ * heads_per_task_;
     const int32_t end_head = std::min(first_head + heads_per_task_, (kv_head + 1) * heads_per_kv_head_);
@@ -306,7 +325,8 @@ void CpuStep::finish(int32_t wanted) noexcept {
     const int64_t row = layout_->wanted_rows[static_cast<std::size_t>(wanted)];
     const bool hidden = kind_ == OutputKind::kHidden;
     float* const to = (hidden ? out_ : buffers_.normed) + int64_t{wanted} * spec_.hidden_size;
-    kernels_.rms_norm(buffers_.rows + row * spec_.hidden_size, weights_.output_norm(), spec_.hidden_size, spec_.norm_epsilon, to);
+    kernels_.rms_norm(buffers_.rows + row * spec_.hidden_size, weights_.output_norm(), spec_.hidden_size,
+                      spec_.norm_epsilon, to);
     if (!hidden) prepare(to, wanted, {&weights_.output()});
 }
 

@@ -28,7 +28,9 @@ struct Chunking {
         int64_t count;
     };
 
-    int32_t chunk_count() const noexcept { return static_cast<int32_t>((items + items_per_chunk - 1) / items_per_chunk); }
+    int32_t chunk_count() const noexcept {
+        return static_cast<int32_t>((items + items_per_chunk - 1) / items_per_chunk);
+    }
     Range range(int32_t chunk) const noexcept {
         const int64_t first = chunk * items_per_chunk;
         return {first, items - first < items_per_chunk ? items - first : items_per_chunk};
@@ -38,8 +40,8 @@ struct Chunking {
 class CpuStep final : public PhaseWork {
 public:
     // All references must outlive the step.
-    CpuStep(const ModelSpec& spec, const CpuWeights& weights, KvStore& store, const CpuKernels& kernels, int32_t threads,
-            int32_t max_rows);
+    CpuStep(const ModelSpec& spec, const CpuWeights& weights, KvStore& store, const CpuKernels& kernels,
+            int32_t threads, int32_t max_rows);
 
     // Chunk counts of the phases that compute this layout's wanted rows into out; valid until the next call.
     std::span<const int32_t> plan(const StepLayout& layout, OutputKind kind, std::span<float> out);
@@ -63,13 +65,13 @@ private:
     void embed(int32_t row) noexcept;
     void project_qkv(const CpuLayer& layer, int32_t worker, int32_t chunk) noexcept;
     void rotate_and_store(const CpuLayer& layer, int32_t layer_index, int32_t row) noexcept;
-    void attend(int32_t layer_index, int32_t worker, int32_t chunk) noexcept;
+    void attend(int32_t layer_index, int32_t worker, int32_t task_index) noexcept;
     void project_onto_rows(const CpuMatrix& matrix, int32_t worker, Chunking::Range outputs) noexcept;
     void gate_up(const CpuLayer& layer, int32_t worker, Chunking::Range outputs) noexcept;
     void finish(int32_t wanted) noexcept;
 
-    template <typename RowFunction>
-    void for_rows(const Chunking& chunking, int32_t chunk, RowFunction row_function) noexcept;
+    template <typename ItemFunction>
+    void for_items(const Chunking& chunking, int32_t chunk, ItemFunction item_function) noexcept;
     // Normalises a row and lays it out for the readers.
     void normalise(int32_t row, const float* weight, std::initializer_list<const CpuMatrix*> readers) noexcept;
     // Lays values out as prepared row `slot`, once for each format among the readers.
@@ -96,6 +98,7 @@ private:
     Chunking row_chunks_;
     Chunking wanted_chunks_;
     Chunking head_chunks_;
+    Chunking attention_chunks_;
     std::vector<AttentionTile> attention_tiles_;
     int32_t heads_per_task_ = 1;
     int32_t tasks_per_kv_head_ = 1;

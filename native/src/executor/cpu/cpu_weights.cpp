@@ -45,11 +45,13 @@ CpuMatrix CpuWeights::matrix(const TensorView& view) {
     if (!portable_kernels_) matrix.kernel = find_avx2_matmul_kernel(view.type);
     if (matrix.kernel == nullptr) matrix.kernel = find_ggml_matmul_kernel(view.type);
     if (matrix.kernel == nullptr) {
-        throw ModelFileError("model file '" + file_->path().string() + "': tensor '" + printable(view.name) + "' has type " +
-                             tensor_type_traits(view.type).name + ", which this executor cannot multiply; quantise it to Q8_0");
+        throw ModelFileError("model file '" + file_->path().string() + "': tensor '" + printable(view.name) +
+                             "' has type " + tensor_type_traits(view.type).name +
+                             ", which this executor cannot multiply; quantise it to Q8_0");
     }
     const ActivationFormat* format = &matrix.kernel->activation_format();
-    const auto found = std::find_if(formats_.begin(), formats_.end(), [&](const UsedFormat& one) { return one.format == format; });
+    const auto found =
+        std::find_if(formats_.begin(), formats_.end(), [&](const UsedFormat& one) { return one.format == format; });
     matrix.format = static_cast<std::size_t>(found - formats_.begin());
     if (found == formats_.end()) formats_.push_back({format, 0});
     UsedFormat& used = formats_[matrix.format];

@@ -22,10 +22,12 @@ std::size_t store_bytes(const KvLayout& layout, int32_t page_count) {
 }  // namespace
 
 KvStore::KvStore(const KvLayout& layout, int32_t page_count)
-    : layout_(layout), memory_(store_bytes(layout, page_count), "the KV store"), in_use_(static_cast<std::size_t>(page_count)) {}
+    : layout_(layout),
+      memory_(store_bytes(layout, page_count), "the KV store"),
+      in_use_(static_cast<std::size_t>(page_count)) {}
 
-void KvStore::write(int32_t page, int32_t position_in_page, int32_t layer, int32_t head, const float* key, const float* value,
-                    void (*to_half)(const float*, int64_t, uint16_t*) noexcept) noexcept {
+void KvStore::write(int32_t page, int32_t position_in_page, int32_t layer, int32_t head, const float* key,
+                    const float* value, void (*to_half)(const float*, int64_t, uint16_t*) noexcept) noexcept {
     const int32_t size = layout_.head_size;
     std::byte* keys = memory_.data() + layout_.keys_offset(page, layer, head);
     std::byte* values = memory_.data() + layout_.values_offset(page, layer, head);
@@ -40,7 +42,8 @@ void KvStore::write(int32_t page, int32_t position_in_page, int32_t layer, int32
     } else {
         auto* to = reinterpret_cast<float*>(keys) + first_key;
         for (int32_t d = 0; d < size; ++d) to[d * kKeyTile] = key[d];
-        std::memcpy(reinterpret_cast<float*>(values) + first_value, value, static_cast<std::size_t>(size) * sizeof(float));
+        std::memcpy(reinterpret_cast<float*>(values) + first_value, value,
+                    static_cast<std::size_t>(size) * sizeof(float));
     }
 }
 
@@ -55,9 +58,11 @@ void KvStore::copy_values(int32_t from_page, int32_t to_page, int32_t token_coun
             const int32_t whole = token_count / kKeyTile * kKeyTile;
             std::memcpy(to_keys, keys, layout_.key_index(whole, 0) * sizeof(Stored));
             for (int32_t position = whole; position < token_count; ++position) {
-                for (int32_t d = 0; d < size; ++d) to_keys[layout_.key_index(position, d)] = keys[layout_.key_index(position, d)];
+                for (int32_t d = 0; d < size; ++d)
+                    to_keys[layout_.key_index(position, d)] = keys[layout_.key_index(position, d)];
             }
-            std::memcpy(at(layout_.values_offset(to_page, layer, head)), at(layout_.values_offset(from_page, layer, head)),
+            std::memcpy(at(layout_.values_offset(to_page, layer, head)),
+                        at(layout_.values_offset(from_page, layer, head)),
                         layout_.value_index(token_count, 0) * sizeof(Stored));
         }
     }
@@ -75,7 +80,8 @@ void KvStore::copy(int32_t from_page, int32_t to_page, int32_t token_count) noex
 
 void KvStore::give_back(std::span<const int32_t> pages) noexcept {
     for (const int32_t page : pages) {
-        if (page < 0 || static_cast<std::size_t>(page) >= in_use_.size() || !in_use_[static_cast<std::size_t>(page)]) continue;
+        if (page < 0 || static_cast<std::size_t>(page) >= in_use_.size() || !in_use_[static_cast<std::size_t>(page)])
+            continue;
         memory_.give_back(static_cast<std::size_t>(page) * layout_.page_bytes(), layout_.page_bytes());
         in_use_[static_cast<std::size_t>(page)] = false;
     }

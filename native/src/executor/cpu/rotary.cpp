@@ -7,8 +7,10 @@ namespace edgellm {
 Rotary::Rotary(const RopeSpec& spec) : layout_(spec.layout) {
     for (int32_t pair = 0; pair < spec.dimensions / 2; ++pair) {
         const double exponent = -2.0 * pair / spec.dimensions;
-        double frequency = std::pow(static_cast<double>(spec.freq_base), exponent) * static_cast<double>(spec.freq_scale);
-        if (!spec.freq_factors.empty()) frequency /= static_cast<double>(spec.freq_factors[static_cast<std::size_t>(pair)]);
+        double frequency =
+            std::pow(static_cast<double>(spec.freq_base), exponent) * static_cast<double>(spec.freq_scale);
+        if (!spec.freq_factors.empty())
+            frequency /= static_cast<double>(spec.freq_factors[static_cast<std::size_t>(pair)]);
         frequencies_.push_back(frequency);
     }
 }

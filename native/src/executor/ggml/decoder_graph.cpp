@@ -70,7 +70,8 @@ void DecoderGraph::make_attention_inputs(const StepLayout& layout) {
         inputs.rows_per_slice = std::min(group.row_count, rows_per_slice(spec_, inputs.kv_length));
         inputs.slots = input(GGML_TYPE_I32, inputs.kv_length, 1);
         for (int32_t row = 0; row < group.row_count; row += inputs.rows_per_slice)
-            inputs.masks.push_back(input(GGML_TYPE_F32, inputs.kv_length, std::min(inputs.rows_per_slice, group.row_count - row)));
+            inputs.masks.push_back(
+                input(GGML_TYPE_F32, inputs.kv_length, std::min(inputs.rows_per_slice, group.row_count - row)));
         attention_.push_back(std::move(inputs));
     }
 }
@@ -134,8 +135,9 @@ ggml_tensor* DecoderGraph::attend(const StepGroup& group, const AttentionInputs&
     int64_t row = 0;
     for (ggml_tensor* mask : inputs.masks) {
         const int64_t count = mask->ne[1];
-        ggml_tensor* slice = ggml_view_3d(context_, queries, head_size, spec_.head_count, count, queries->nb[1], queries->nb[2],
-                                          static_cast<std::size_t>(group.first_row + row) * queries->nb[2]);
+        ggml_tensor* slice =
+            ggml_view_3d(context_, queries, head_size, spec_.head_count, count, queries->nb[1], queries->nb[2],
+                         static_cast<std::size_t>(group.first_row + row) * queries->nb[2]);
         slice = ggml_cont(context_, ggml_permute(context_, slice, 0, 2, 1, 3));  // [head, row, query head]
         ggml_tensor* scores = ggml_mul_mat(context_, keys, slice);               // [position, row, query head]
         ggml_mul_mat_set_prec(scores, GGML_PREC_F32);

@@ -14,8 +14,8 @@ namespace edgellm {
 
 // What one sequence's attention reads: the slots of its positions, and which of them each query row may see.
 struct AttentionInputs {
-    ggml_tensor* slots = nullptr;             // i32 [kv length]
-    std::vector<ggml_tensor*> masks;          // f32 [kv length, rows of the slice], one per slice of query rows
+    ggml_tensor* slots = nullptr;     // i32 [kv length]
+    std::vector<ggml_tensor*> masks;  // f32 [kv length, rows of the slice], one per slice of query rows
     int32_t kv_length = 0;
     int32_t rows_per_slice = 0;
 };
@@ -23,8 +23,8 @@ struct AttentionInputs {
 class DecoderGraph {
 public:
     // The context holds descriptions only and must outlive the graph; graph_nodes() of the layout must fit.
-    DecoderGraph(ggml_context* context, const ModelSpec& spec, const DeviceWeights& weights, const ExecutorOptions& options,
-                 const StepLayout& layout, OutputKind kind);
+    DecoderGraph(ggml_context* context, const ModelSpec& spec, const DeviceWeights& weights,
+                 const ExecutorOptions& options, const StepLayout& layout, OutputKind kind);
 
     static std::size_t graph_nodes(const ModelSpec& spec, const ExecutorOptions& options, std::size_t group_count);
 

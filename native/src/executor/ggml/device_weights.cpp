@@ -11,7 +11,7 @@
 namespace edgellm {
 namespace {
 
-constexpr std::size_t kHostAlignment_bytes = 32;             // what the CPU backend asks of a buffer's address
+constexpr std::size_t kHostAlignment_bytes = 32;  // what the CPU backend asks of a buffer's address
 constexpr std::size_t kComputeReserve_bytes = std::size_t{512} << 20;  // left free on a device for activations
 constexpr std::size_t kTensorsPerLayer = 16;
 
@@ -93,7 +93,8 @@ public:
         ggml_tensor* tensor = view->shape.size() == 1
                                   ? ggml_new_tensor_1d(shelf.context, to_ggml(view->type), extent(0))
                                   : ggml_new_tensor_2d(shelf.context, to_ggml(view->type), extent(0), extent(1));
-        if (ggml_nbytes(tensor) != view->data.size()) throw ExecutorError("tensor sizes of the tensor library differ from GGUF's");
+        if (ggml_nbytes(tensor) != view->data.size())
+            throw ExecutorError("tensor sizes of the tensor library differ from GGUF's");
         ggml_set_name(tensor, view->name.c_str());
         shelf.filled.push_back({tensor, view});
         weights_.weight_bytes_ += static_cast<int64_t>(view->data.size());
@@ -157,7 +158,8 @@ private:
         weights_.buffers_.emplace_back(buffer);
         ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
         for (const Filled& one : mapped_.filled) {
-            const auto status = ggml_backend_tensor_alloc(buffer, one.tensor, const_cast<std::byte*>(one.view->data.data()));
+            const auto status =
+                ggml_backend_tensor_alloc(buffer, one.tensor, const_cast<std::byte*>(one.view->data.data()));
             if (status != GGML_STATUS_SUCCESS) throw ExecutorError("a weight cannot be used from the mapping");
         }
     }
@@ -201,7 +203,8 @@ DeviceWeights::DeviceWeights(std::shared_ptr<const GgufFile> file, const ModelSp
     ggml_backend_t backend = devices.cpu();
     for (const LayerTensors& from : tensors.layers) {
         std::size_t bytes = kv_bytes;
-        for (const TensorView* view : {from.query, from.key, from.value, from.attention_output, from.gate, from.up, from.down})
+        for (const TensorView* view :
+             {from.query, from.key, from.value, from.attention_output, from.gate, from.up, from.down})
             bytes += view->data.size();
         backend = choose(bytes);
         DeviceLayer layer;
@@ -228,7 +231,8 @@ DeviceWeights::DeviceWeights(std::shared_ptr<const GgufFile> file, const ModelSp
     output_norm_ = placer.weight(backend, tensors.output_norm);
     const bool shares_embedding = tensors.output == tensors.token_embedding && backend == devices.cpu();
     output_ = shares_embedding ? token_embedding_ : placer.weight(backend, tensors.output);
-    if (!spec.rope.freq_factors.empty()) rope_factors_ = placer.weight(layers_.front().backend, file_->tensor("rope_freqs.weight"));
+    if (!spec.rope.freq_factors.empty())
+        rope_factors_ = placer.weight(layers_.front().backend, file_->tensor("rope_freqs.weight"));
     placer.allocate();
 }
 

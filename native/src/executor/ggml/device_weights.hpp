@@ -24,7 +24,9 @@ public:
     DeviceSet& operator=(const DeviceSet&) = delete;
 
     const std::vector<ggml_backend_t>& backends() const noexcept { return order_; }
-    const std::vector<ggml_backend_t>& accelerators() const noexcept { return accelerators_; }  // with memory of their own
+    const std::vector<ggml_backend_t>& accelerators() const noexcept {
+        return accelerators_;
+    }  // with memory of their own
     ggml_backend_t cpu() const noexcept { return order_.back(); }
     std::string description() const;
 

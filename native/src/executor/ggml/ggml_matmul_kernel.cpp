@@ -38,7 +38,8 @@ private:
 
 class GgmlKernel final : public MatmulKernel {
 public:
-    GgmlKernel(ggml_type type, const GgmlFormat& format) : dot_(ggml_get_type_traits_cpu(type)->vec_dot), format_(format) {}
+    GgmlKernel(ggml_type type, const GgmlFormat& format)
+        : dot_(ggml_get_type_traits_cpu(type)->vec_dot), format_(format) {}
 
     const ActivationFormat& activation_format() const noexcept override { return format_; }
     std::size_t scratch_bytes(int64_t) const noexcept override { return 0; }

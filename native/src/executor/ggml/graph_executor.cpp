@@ -45,7 +45,8 @@ public:
             throw ExecutorError("no memory for the activations of " + std::to_string(layout.row_count()) + " rows");
         graph.set_inputs(layout);
         const ggml_status status = ggml_backend_sched_graph_compute(scheduler_.get(), graph.graph());
-        if (status != GGML_STATUS_SUCCESS) throw ExecutorError(std::string("step failed: ") + ggml_status_to_string(status));
+        if (status != GGML_STATUS_SUCCESS)
+            throw ExecutorError(std::string("step failed: ") + ggml_status_to_string(status));
         if (!out.empty()) ggml_backend_tensor_get(graph.result(), out.data(), 0, out.size_bytes());
     }
 
@@ -57,8 +58,10 @@ public:
             for (ggml_tensor* store : {layer.kv_keys, layer.kv_values}) {
                 const std::size_t page_bytes = store->nb[1] * static_cast<std::size_t>(info_.kv_page_tokens);
                 staging.resize(store->nb[1] * static_cast<std::size_t>(token_count));
-                ggml_backend_tensor_get(store, staging.data(), page_bytes * static_cast<std::size_t>(from_page), staging.size());
-                ggml_backend_tensor_set(store, staging.data(), page_bytes * static_cast<std::size_t>(to_page), staging.size());
+                ggml_backend_tensor_get(store, staging.data(), page_bytes * static_cast<std::size_t>(from_page),
+                                        staging.size());
+                ggml_backend_tensor_set(store, staging.data(), page_bytes * static_cast<std::size_t>(to_page),
+                                        staging.size());
             }
         }
     }
@@ -87,7 +90,8 @@ private:
         if (meta_.size() < meta_bytes) meta_.resize(meta_bytes);
         if (scheduler_ != nullptr && nodes <= scheduler_nodes_) return;
         auto backends = devices_.backends();
-        scheduler_.reset(ggml_backend_sched_new(backends.data(), nullptr, static_cast<int>(backends.size()), nodes, false, true));
+        scheduler_.reset(
+            ggml_backend_sched_new(backends.data(), nullptr, static_cast<int>(backends.size()), nodes, false, true));
         if (scheduler_ == nullptr) throw ExecutorError("a graph scheduler cannot be made");
         scheduler_nodes_ = nodes;
     }

@@ -21,7 +21,9 @@ struct Avx2Vector {
     void store_half(uint16_t* to) const {
         _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
     }
-    static Avx2Vector multiply_add(Avx2Vector a, Avx2Vector b, Avx2Vector c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+    static Avx2Vector multiply_add(Avx2Vector a, Avx2Vector b, Avx2Vector c) {
+        return {_mm256_fmadd_ps(a.v, b.v, c.v)};
+    }
     static Avx2Vector max(Avx2Vector a, Avx2Vector b) { return {_mm256_max_ps(a.v, b.v)}; }
     static Avx2Vector divide(Avx2Vector a, Avx2Vector b) { return {_mm256_div_ps(a.v, b.v)}; }
 
@@ -31,7 +33,8 @@ struct Avx2Vector {
         const __m256 high = _mm256_set1_ps(88.7228F);
         const __m256 low = _mm256_set1_ps(-87.3365F);
         const __m256 x = _mm256_min_ps(_mm256_max_ps(a.v, low), high);
-        const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504F)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504F)),
+                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375F), x);  // ln(2) in two parts
         r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4F), r);
         __m256 p = _mm256_set1_ps(1.0F / 5040.0F);

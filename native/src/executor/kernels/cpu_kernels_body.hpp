@@ -19,11 +19,13 @@ template <typename V>
 void rms_norm(const float* values, const float* weight, int64_t size, float epsilon, float* out) noexcept {
     V squares = V::zero();
     int64_t i = 0;
-    for (; i + kLanes <= size; i += kLanes) squares = V::multiply_add(V::load(values + i), V::load(values + i), squares);
+    for (; i + kLanes <= size; i += kLanes)
+        squares = V::multiply_add(V::load(values + i), V::load(values + i), squares);
     float total = squares.sum();
     for (int64_t tail = i; tail < size; ++tail) total += values[tail] * values[tail];
     const float scale = 1.0F / __builtin_sqrtf(total / static_cast<float>(size) + epsilon);
-    for (i = 0; i + kLanes <= size; i += kLanes) (V::load(values + i) * V::set(scale) * V::load(weight + i)).store(out + i);
+    for (i = 0; i + kLanes <= size; i += kLanes)
+        (V::load(values + i) * V::set(scale) * V::load(weight + i)).store(out + i);
     for (; i < size; ++i) out[i] = values[i] * scale * weight[i];
 }
 
@@ -62,9 +64,13 @@ void to_half(const float* values, int64_t size, uint16_t* out) noexcept {
 }
 
 template <typename V>
-inline V load_stored(const float* from) { return V::load(from); }
+inline V load_stored(const float* from) {
+    return V::load(from);
+}
 template <typename V>
-inline V load_stored(const uint16_t* from) { return V::load_half(from); }
+inline V load_stored(const uint16_t* from) {
+    return V::load_half(from);
+}
 
 // The state of one call: scratch is scores [query][block], then mixed values and scaled queries [query][padded head].
 struct AttentionScratch {
@@ -80,16 +86,18 @@ inline constexpr int kSumsPerQuery = kQueries >= 3 ? 2 : 8 / kQueries;
 
 // scores[q][position] of kTiles tiles of eight positions from tile on, for kQueries queries from first_query.
 template <typename V, int kQueries, int kTiles, typename Stored>
-inline void score_tiles(const AttentionScratch& scratch, int32_t first_query, int32_t head_size, const Stored* const* keys,
-                        int32_t tile) noexcept {
+inline void score_tiles(const AttentionScratch& scratch, int32_t first_query, int32_t head_size,
+                        const Stored* const* keys, int32_t tile) noexcept {
     V sums[kQueries][kTiles];
     for (int q = 0; q < kQueries; ++q) {
         for (int t = 0; t < kTiles; ++t) sums[q][t] = V::zero();
     }
-    const float* queries = scratch.queries + static_cast<std::size_t>(first_query) * static_cast<std::size_t>(scratch.padded_head);
+    const float* queries =
+        scratch.queries + static_cast<std::size_t>(first_query) * static_cast<std::size_t>(scratch.padded_head);
     for (int32_t d = 0; d < head_size; ++d) {
         V key[kTiles];
-        for (int t = 0; t < kTiles; ++t) key[t] = load_stored<V>(keys[tile + t] + static_cast<std::size_t>(d) * kKeyTile);
+        for (int t = 0; t < kTiles; ++t)
+            key[t] = load_stored<V>(keys[tile + t] + static_cast<std::size_t>(d) * kKeyTile);
         for (int q = 0; q < kQueries; ++q) {
             const V query = V::set(queries[q * scratch.padded_head + d]);
             for (int t = 0; t < kTiles; ++t) sums[q][t] = V::multiply_add(query, key[t], sums[q][t]);
@@ -140,12 +148,13 @@ inline void prefetch_values(const BlockRows<Stored>& rows, int32_t head_size) no
 }
 
 template <typename V, int kQueries, typename Stored>
-inline void score_block(const AttentionScratch& scratch, int32_t first_query, int32_t head_size, const BlockRows<Stored>& rows,
-                        const BlockRows<Stored>& next) noexcept {
+inline void score_block(const AttentionScratch& scratch, int32_t first_query, int32_t head_size,
+                        const BlockRows<Stored>& rows, const BlockRows<Stored>& next) noexcept {
     constexpr int kTiles = kSumsPerQuery<kQueries>;
     for (int32_t tile = 0; tile < rows.tile_count;) {
         const int32_t count = tile + kTiles <= rows.tile_count ? kTiles : 1;
-        for (int32_t ahead = tile; ahead < tile + count && ahead < next.tile_count; ++ahead) prefetch_tile(next.keys[ahead], head_size);
+        for (int32_t ahead = tile; ahead < tile + count && ahead < next.tile_count; ++ahead)
+            prefetch_tile(next.keys[ahead], head_size);
         if (count == kTiles) {
             score_tiles<V, kQueries, kTiles>(scratch, first_query, head_size, rows.keys, tile);
         } else {
@@ -157,17 +166,19 @@ inline void score_block(const AttentionScratch& scratch, int32_t first_query, in
 
 // mixed[q][d .. d + 8 * kVectors) = mixed * factor + sum over positions of weight × value.
 template <typename V, int kQueries, int kVectors, typename Stored>
-inline void mix_values(const AttentionScratch& scratch, const float* factors, int32_t first_query, int32_t head_size, int32_t d,
-                       const Stored* const* rows, int32_t from, int32_t to) noexcept {
+inline void mix_values(const AttentionScratch& scratch, const float* factors, int32_t first_query, int32_t head_size,
+                       int32_t d, const Stored* const* rows, int32_t from, int32_t to) noexcept {
     V sums[kQueries][kVectors];
-    float* mixed = scratch.mixed + static_cast<std::size_t>(first_query) * static_cast<std::size_t>(scratch.padded_head) + d;
+    float* mixed =
+        scratch.mixed + static_cast<std::size_t>(first_query) * static_cast<std::size_t>(scratch.padded_head) + d;
     for (int q = 0; q < kQueries; ++q) {
         for (int v = 0; v < kVectors; ++v)
             sums[q][v] = V::load(mixed + q * scratch.padded_head + v * kLanes) * V::set(factors[first_query + q]);
     }
     const float* weights = scratch.scores + first_query * kAttentionBlock;
     for (int32_t position = from; position < to; ++position) {
-        const Stored* row = rows[position / kKeyTile] + static_cast<std::size_t>(position % kKeyTile) * static_cast<std::size_t>(head_size) + d;
+        const Stored* row = rows[position / kKeyTile] +
+                            static_cast<std::size_t>(position % kKeyTile) * static_cast<std::size_t>(head_size) + d;
         V values[kVectors];
         for (int v = 0; v < kVectors; ++v) values[v] = load_stored<V>(row + v * kLanes);
         for (int q = 0; q < kQueries; ++q) {
@@ -196,7 +207,9 @@ inline void mix_head(const AttentionScratch& scratch, const float* factors, int3
             for (int32_t position = from; position < to; ++position) {
                 float one[kLanes] = {};
                 Stored stored[kLanes] = {};
-                stored[0] = rows[position / kKeyTile][static_cast<std::size_t>(position % kKeyTile) * static_cast<std::size_t>(head_size) + static_cast<std::size_t>(d)];
+                stored[0] = rows[position / kKeyTile]
+                                [static_cast<std::size_t>(position % kKeyTile) * static_cast<std::size_t>(head_size) +
+                                 static_cast<std::size_t>(d)];
                 load_stored<V>(stored).store(one);
                 sum += scratch.scores[q * kAttentionBlock + position] * one[0];
             }
@@ -256,7 +269,8 @@ void attend_stored(const AttentionTask& task) noexcept {
             if (visible[q] == 0) continue;
             // Whole vectors below; what the query may not see weighs exactly nothing.
             float* scores = scratch.scores + q * kAttentionBlock;
-            const int32_t padded = (visible[q] + static_cast<int32_t>(kLanes) - 1) / static_cast<int32_t>(kLanes) * static_cast<int32_t>(kLanes);
+            const int32_t padded = (visible[q] + static_cast<int32_t>(kLanes) - 1) / static_cast<int32_t>(kLanes) *
+                                   static_cast<int32_t>(kLanes);
             for (int32_t i = visible[q]; i < padded; ++i) scores[i] = -__builtin_inff();
             V top = V::set(largest[q]);
             for (int32_t i = 0; i < padded; i += static_cast<int32_t>(kLanes)) top = V::max(top, V::load(scores + i));

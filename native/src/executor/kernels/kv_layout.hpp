@@ -40,7 +40,8 @@ struct KvLayout {
     // Indices of values (not bytes) inside keys or values of one head.
     std::size_t key_index(int32_t position_in_page, int32_t dimension) const noexcept {
         const int32_t tile = position_in_page / kKeyTile;
-        return (static_cast<std::size_t>(tile) * static_cast<std::size_t>(head_size) + static_cast<std::size_t>(dimension)) *
+        return (static_cast<std::size_t>(tile) * static_cast<std::size_t>(head_size) +
+                static_cast<std::size_t>(dimension)) *
                    kKeyTile +
                static_cast<std::size_t>(position_in_page % kKeyTile);
     }

@@ -21,16 +21,16 @@ public:
 inline constexpr std::size_t kActivationAlignment_bytes = 64;
 
 struct MatmulTask {
-    const std::byte* weights = nullptr;      // first of row_count consecutive rows
+    const std::byte* weights = nullptr;  // first of row_count consecutive rows
     std::size_t weight_row_bytes = 0;
-    int64_t input_size = 0;                  // values in a row
+    int64_t input_size = 0;  // values in a row
     int64_t row_count = 0;
     const std::byte* activations = nullptr;  // first of token_count prepared rows
     std::size_t activation_row_bytes = 0;
     int64_t token_count = 0;
-    float* out = nullptr;                    // out[token * out_stride + row]
+    float* out = nullptr;  // out[token * out_stride + row]
     int64_t out_stride = 0;
-    std::byte* scratch = nullptr;            // scratch_bytes(), of the calling thread alone, aligned like activations
+    std::byte* scratch = nullptr;  // scratch_bytes(), of the calling thread alone, aligned like activations
 };
 
 class MatmulKernel {
@@ -41,7 +41,10 @@ public:
     virtual void multiply(const MatmulTask& task) const noexcept = 0;
 };
 
-// AVX2, FMA and F16C kernels; nullptr for encodings without one. Only call on a CPU that has these.
-const MatmulKernel* find_avx2_matmul_kernel(TensorType type) noexcept;
+// AVX2, FMA and F16C kernels; nullptr for encodings without one, and where they were not built.
+// Their methods may only be called on a CPU that has these.
+const MatmulKernel* find_avx2_quant_kernel(TensorType type) noexcept;
+const MatmulKernel* find_avx2_float_kernel(TensorType type) noexcept;
+const MatmulKernel* find_avx2_matmul_kernel(TensorType type) noexcept;  // either
 
 }  // namespace edgellm

@@ -1,41 +1,23 @@
-// Matmul kernels for AVX2, FMA and F16C.
+// Matmul kernels for quantised weights, for AVX2, FMA and F16C.
 //
-// Quantised weights meet activations of 16 bits with one scale for each 32 values: a product block is two
-// vpmaddwd, exact in 32 bits, then one FMA into eight float lanes. Every (row, token) pair runs the same
-// operations in the same order whatever the tile, so results do not depend on the batch.
+// Weights meet activations of 16 bits with one scale for each 32 values: a product block is two vpmaddwd, exact in
+// 32 bits, then one FMA into eight float lanes. Every (row, token) pair runs the same operations in the same order
+// whatever the tile, so results do not depend on the batch.
 #include "executor/kernels/matmul.hpp"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
-#include <immintrin.h>
-
 #include <cstring>
+
+#include "executor/kernels/matmul_avx2.hpp"
 
 namespace edgellm {
 namespace {
 
-constexpr int64_t kBlock = 32;         // values that share a scale, in weights and activations
-constexpr int64_t kLanes = 8;
+constexpr int64_t kBlock = 32;  // values that share a scale, in weights and activations
 constexpr float kMaxQuant = 32767.0F;
-constexpr int kDecodeRows = 4;         // weight rows a tile takes when one token is multiplied
-constexpr int kPromptRows = 2;
-constexpr int kPromptTokens = 4;
-constexpr int64_t kRowsAtOnce = 32;    // rows whose scales are unpacked together
+constexpr int64_t kRowsAtOnce = 32;        // rows whose scales are unpacked together
 constexpr int64_t kRowsWhenStreaming = 4;  // the same when no later token reuses the weights
-constexpr int64_t kPrefetch_bytes = 8192;  // how far ahead weights are asked for when they are only streamed through
-constexpr int64_t kCacheLine_bytes = 64;
-
-constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-
-// Sum of eight lanes in a fixed order.
-inline float sum_lanes(__m256 v) {
-    __m128 sum = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
-    sum = _mm_add_ss(sum, _mm_movehdup_ps(sum));
-    return _mm_cvtss_f32(sum);
-}
-
-inline __m128i load_16(const std::byte* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); }
 
 inline int load_int(const std::byte* from) {
     int value;
@@ -74,7 +56,8 @@ public:
         auto* quants = reinterpret_cast<int16_t*>(row);
         auto* scales = reinterpret_cast<float*>(row + size * 2);
         float* sums = scales + padded;
-        for (int64_t b = 0; b < blocks; ++b) prepare_block(values + b * kBlock, quants + b * kBlock, scales[b], sums[b]);
+        for (int64_t b = 0; b < blocks; ++b)
+            prepare_block(values + b * kBlock, quants + b * kBlock, scales[b], sums[b]);
         for (int64_t b = blocks; b < padded; ++b) scales[b] = sums[b] = 0.0F;
     }
 
@@ -117,8 +100,8 @@ struct WeightBlock {
     __m256i second;  // values 16..31 as int16
 };
 
-// Moves the last `count` of eight halves to the front and clears the rest: a row's last scales are fetched as eight that
-// end with the row, never past it.
+// Moves the last `count` of eight halves to the front and clears the rest: a row's last scales are fetched as eight
+// that end with the row, never past it.
 inline __m128i keep_last(__m128i halves, int64_t count) {
     alignas(16) static constexpr int8_t kSlide[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
                                                       -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
@@ -213,7 +196,8 @@ struct UnpackedScales {
 };
 
 template <typename Weights>
-__attribute__((noinline)) void unpack_scales(const std::byte* weights, std::size_t row_bytes, int64_t rows, int64_t blocks, UnpackedScales& to) {
+__attribute__((noinline)) void unpack_scales(const std::byte* weights, std::size_t row_bytes, int64_t rows,
+                                             int64_t blocks, UnpackedScales& to) {
     for (int64_t r = 0; r < rows; ++r) {
         const std::byte* row = weights + static_cast<std::size_t>(r) * row_bytes;
         float* scales = to.scales + r * to.stride;
@@ -223,16 +207,11 @@ __attribute__((noinline)) void unpack_scales(const std::byte* weights, std::size
             continue;
         }
         int64_t b = 0;
-        for (; b + kLanes <= blocks; b += kLanes) Weights::scales(row + b * Weights::kBlockBytes, kLanes, scales + b, minimums + b);
-        if (b < blocks) Weights::scales(row + (blocks - kLanes) * Weights::kBlockBytes, blocks - b, scales + b, minimums + b);
+        for (; b + kLanes <= blocks; b += kLanes)
+            Weights::scales(row + b * Weights::kBlockBytes, kLanes, scales + b, minimums + b);
+        if (b < blocks)
+            Weights::scales(row + (blocks - kLanes) * Weights::kBlockBytes, blocks - b, scales + b, minimums + b);
     }
-}
-
-// Asks for the lines of [from, from + size) at the prefetch distance; the address need not exist.
-inline void prefetch_ahead(const std::byte* from, int64_t size) {
-    const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(from) + kPrefetch_bytes;
-    for (int64_t line = 0; line < size; line += kCacheLine_bytes)
-        __builtin_prefetch(reinterpret_cast<const void*>(start + static_cast<std::uintptr_t>(line)));
 }
 
 // Products summed in pairs. With several tokens in the tile activations come straight from memory: as an intrinsic the
@@ -246,9 +225,9 @@ inline __m256i multiply_pairs(__m256i weights, const __m256i* activations) {
 }
 
 template <typename Weights, int kRows, int kTokens, bool kFirstPass>
-inline __attribute__((always_inline)) void multiply_tile(const std::byte* weights, std::size_t row_bytes, int64_t blocks,
-                                                         const UnpackedScales& unpacked, const QuantRow* tokens, float* out,
-                                                         int64_t out_stride) {
+inline __attribute__((always_inline)) void multiply_tile(const std::byte* weights, std::size_t row_bytes,
+                                                         int64_t blocks, const UnpackedScales& unpacked,
+                                                         const QuantRow* tokens, float* out, int64_t out_stride) {
     __m256 sums[kRows][kTokens];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
@@ -283,8 +262,10 @@ inline __attribute__((always_inline)) void multiply_tile(const std::byte* weight
                 const auto* x = reinterpret_cast<const __m256i*>(tokens[t].quants + at);
 #pragma GCC unroll 4
                 for (int r = 0; r < kRows; ++r) {
-                    const __m256i product = _mm256_add_epi32(multiply_pairs<kTokens>(w[r].first, x), multiply_pairs<kTokens>(w[r].second, x + 1));
-                    sums[r][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(product), _mm256_broadcast_ss(&scale[r][t][b]), sums[r][t]);
+                    const __m256i product = _mm256_add_epi32(multiply_pairs<kTokens>(w[r].first, x),
+                                                             multiply_pairs<kTokens>(w[r].second, x + 1));
+                    sums[r][t] =
+                        _mm256_fmadd_ps(_mm256_cvtepi32_ps(product), _mm256_broadcast_ss(&scale[r][t][b]), sums[r][t]);
                 }
             }
         }
@@ -302,16 +283,20 @@ inline void multiply_rows(const MatmulTask& task, int64_t first_row, int64_t row
                           const QuantRow* tokens, float* out) {
     const int64_t blocks = task.input_size / kBlock;
     int64_t r = 0;
-    const auto at = [&](int64_t row) { return task.weights + static_cast<std::size_t>(first_row + row) * task.weight_row_bytes; };
+    const auto at = [&](int64_t row) {
+        return task.weights + static_cast<std::size_t>(first_row + row) * task.weight_row_bytes;
+    };
     const auto scales_at = [&](int64_t row) {
-        return UnpackedScales{unpacked.scales + row * unpacked.stride, unpacked.minimums + row * unpacked.stride, unpacked.stride};
+        return UnpackedScales{unpacked.scales + row * unpacked.stride, unpacked.minimums + row * unpacked.stride,
+                              unpacked.stride};
     };
     for (; r + kRows <= rows; r += kRows) {
-        multiply_tile<Weights, kRows, kTokens, kFirstPass>(at(r), task.weight_row_bytes, blocks, scales_at(r), tokens, out + r,
-                                                           task.out_stride);
+        multiply_tile<Weights, kRows, kTokens, kFirstPass>(at(r), task.weight_row_bytes, blocks, scales_at(r), tokens,
+                                                           out + r, task.out_stride);
     }
     for (; r < rows; ++r)
-        multiply_tile<Weights, 1, kTokens, false>(at(r), task.weight_row_bytes, blocks, scales_at(r), tokens, out + r, task.out_stride);
+        multiply_tile<Weights, 1, kTokens, false>(at(r), task.weight_row_bytes, blocks, scales_at(r), tokens, out + r,
+                                                  task.out_stride);
 }
 
 template <typename Weights>
@@ -339,13 +324,14 @@ private:
         const int64_t blocks = task.input_size / kBlock;
         UnpackedScales unpacked{reinterpret_cast<float*>(task.scratch), nullptr, round_up(blocks, kLanes)};
         unpacked.minimums = unpacked.scales + kRowsAtOnce * unpacked.stride;
-        unpack_scales<Weights>(task.weights + static_cast<std::size_t>(first_row) * task.weight_row_bytes, task.weight_row_bytes,
-                               rows, blocks, unpacked);
+        unpack_scales<Weights>(task.weights + static_cast<std::size_t>(first_row) * task.weight_row_bytes,
+                               task.weight_row_bytes, rows, blocks, unpacked);
         QuantRow tokens[kPromptTokens];
         for (int64_t t = 0; t < task.token_count; t += kPromptTokens) {
             const int64_t count = task.token_count - t < kPromptTokens ? task.token_count - t : kPromptTokens;
             for (int64_t i = 0; i < count; ++i)
-                tokens[i] = quant_row(task.activations + static_cast<std::size_t>(t + i) * task.activation_row_bytes, task.input_size);
+                tokens[i] = quant_row(task.activations + static_cast<std::size_t>(t + i) * task.activation_row_bytes,
+                                      task.input_size);
             float* out = task.out + t * task.out_stride + first_row;
             if (t == 0) {
                 multiply_tokens<true>(task, count, first_row, rows, unpacked, tokens, out);
@@ -359,152 +345,32 @@ private:
     static void multiply_tokens(const MatmulTask& task, int64_t count, int64_t first_row, int64_t rows,
                                 const UnpackedScales& unpacked, const QuantRow* tokens, float* out) {
         switch (count) {
-            case 1: multiply_rows<Weights, kDecodeRows, 1, kFirstPass>(task, first_row, rows, unpacked, tokens, out); break;
-            case 2: multiply_rows<Weights, kPromptRows, 2, kFirstPass>(task, first_row, rows, unpacked, tokens, out); break;
-            case 3: multiply_rows<Weights, kPromptRows, 3, kFirstPass>(task, first_row, rows, unpacked, tokens, out); break;
-            default: multiply_rows<Weights, kPromptRows, 4, kFirstPass>(task, first_row, rows, unpacked, tokens, out); break;
-        }
-    }
-};
-
-// Float weights meet float activations; only the load differs.
-class FloatFormat final : public ActivationFormat {
-public:
-    std::size_t row_bytes(int64_t size) const noexcept override {
-        const auto padded = static_cast<std::size_t>(round_up(size, kLanes)) * sizeof(float);
-        return (padded + kActivationAlignment_bytes - 1) / kActivationAlignment_bytes * kActivationAlignment_bytes;
-    }
-    void prepare(const float* values, int64_t size, std::byte* row) const noexcept override {
-        auto* to = reinterpret_cast<float*>(row);
-        std::memcpy(to, values, static_cast<std::size_t>(size) * sizeof(float));
-        for (int64_t i = size; i < round_up(size, kLanes); ++i) to[i] = 0.0F;
-    }
-};
-
-struct F32 {
-    static constexpr int64_t kValueBytes = 4;
-    static __m256 load(const std::byte* from) { return _mm256_loadu_ps(reinterpret_cast<const float*>(from)); }
-};
-
-struct F16 {
-    static constexpr int64_t kValueBytes = 2;
-    static __m256 load(const std::byte* from) { return _mm256_cvtph_ps(load_16(from)); }
-};
-
-struct BF16 {
-    static constexpr int64_t kValueBytes = 2;
-    static __m256 load(const std::byte* from) {
-        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16(from)), 16));
-    }
-};
-
-template <typename Weights, int kRows, int kTokens, bool kFirstPass>
-inline __attribute__((always_inline)) void multiply_float_tile(const std::byte* weights, std::size_t row_bytes, int64_t size,
-                                                               const float* const* tokens, float* out, int64_t out_stride) {
-    __m256 sums[kRows][kTokens];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-        for (int t = 0; t < kTokens; ++t) sums[r][t] = _mm256_setzero_ps();
-    }
-    const auto step = [&](int64_t i, const __m256* w) __attribute__((always_inline)) {
-#pragma GCC unroll 4
-        for (int t = 0; t < kTokens; ++t) {
-            const __m256 x = _mm256_loadu_ps(tokens[t] + i);
-#pragma GCC unroll 4
-            for (int r = 0; r < kRows; ++r) sums[r][t] = _mm256_fmadd_ps(w[r], x, sums[r][t]);
-        }
-    };
-    __m256 w[kRows];
-    int64_t i = 0;
-    for (; i + kLanes <= size; i += kLanes) {
-        if constexpr (kFirstPass) prefetch_ahead(weights + i * kRows * Weights::kValueBytes, kLanes * kRows * Weights::kValueBytes);
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) w[r] = Weights::load(weights + static_cast<std::size_t>(r) * row_bytes + i * Weights::kValueBytes);
-        step(i, w);
-    }
-    if (i < size) {  // the row may end at the end of the file's mapping: never read past it
-        for (int r = 0; r < kRows; ++r) {
-            alignas(32) std::byte tail[kLanes * Weights::kValueBytes] = {};
-            std::memcpy(tail, weights + static_cast<std::size_t>(r) * row_bytes + i * Weights::kValueBytes,
-                        static_cast<std::size_t>((size - i) * Weights::kValueBytes));
-            w[r] = Weights::load(tail);
-        }
-        step(i, w);
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-        for (int t = 0; t < kTokens; ++t) out[t * out_stride + r] = sum_lanes(sums[r][t]);
-    }
-}
-
-template <typename Weights>
-class FloatKernel final : public MatmulKernel {
-public:
-    const ActivationFormat& activation_format() const noexcept override {
-        static const FloatFormat format;
-        return format;
-    }
-    std::size_t scratch_bytes(int64_t) const noexcept override { return 0; }
-
-    void multiply(const MatmulTask& task) const noexcept override {
-        const float* tokens[kPromptTokens];
-        for (int64_t t = 0; t < task.token_count; t += kPromptTokens) {
-            const int64_t count = task.token_count - t < kPromptTokens ? task.token_count - t : kPromptTokens;
-            for (int64_t i = 0; i < count; ++i)
-                tokens[i] = reinterpret_cast<const float*>(task.activations + static_cast<std::size_t>(t + i) * task.activation_row_bytes);
-            float* out = task.out + t * task.out_stride;
-            if (t == 0) {
-                multiply_tokens<true>(task, count, tokens, out);
-            } else {
-                multiply_tokens<false>(task, count, tokens, out);
-            }
-        }
-    }
-
-private:
-    template <bool kFirstPass>
-    static void multiply_tokens(const MatmulTask& task, int64_t count, const float* const* tokens, float* out) {
-        switch (count) {
-            case 1: multiply_rows<kDecodeRows, 1, kFirstPass>(task, tokens, out); break;
-            case 2: multiply_rows<kPromptRows, 2, kFirstPass>(task, tokens, out); break;
-            case 3: multiply_rows<kPromptRows, 3, kFirstPass>(task, tokens, out); break;
-            default: multiply_rows<kPromptRows, 4, kFirstPass>(task, tokens, out); break;
-        }
-    }
-
-    template <int kRows, int kTokens, bool kFirstPass>
-    static void multiply_rows(const MatmulTask& task, const float* const* tokens, float* out) {
-        int64_t r = 0;
-        const auto at = [&](int64_t row) { return task.weights + static_cast<std::size_t>(row) * task.weight_row_bytes; };
-        for (; r + kRows <= task.row_count; r += kRows) {
-            multiply_float_tile<Weights, kRows, kTokens, kFirstPass>(at(r), task.weight_row_bytes, task.input_size, tokens, out + r,
-                                                                     task.out_stride);
-        }
-        for (; r < task.row_count; ++r) {
-            multiply_float_tile<Weights, 1, kTokens, false>(at(r), task.weight_row_bytes, task.input_size, tokens, out + r,
-                                                            task.out_stride);
+            case 1:
+                multiply_rows<Weights, kDecodeRows, 1, kFirstPass>(task, first_row, rows, unpacked, tokens, out);
+                break;
+            case 2:
+                multiply_rows<Weights, kPromptRows, 2, kFirstPass>(task, first_row, rows, unpacked, tokens, out);
+                break;
+            case 3:
+                multiply_rows<Weights, kPromptRows, 3, kFirstPass>(task, first_row, rows, unpacked, tokens, out);
+                break;
+            default:
+                multiply_rows<Weights, kPromptRows, 4, kFirstPass>(task, first_row, rows, unpacked, tokens, out);
+                break;
         }
     }
 };
 
 }  // namespace
 
-const MatmulKernel* find_avx2_matmul_kernel(TensorType type) noexcept {
+const MatmulKernel* find_avx2_quant_kernel(TensorType type) noexcept {
     static const QuantKernel<Q8_0> q8_0;
     static const QuantKernel<Q4_0> q4_0;
     static const QuantKernel<Q4_1> q4_1;
-    static const FloatKernel<F32> f32;
-    static const FloatKernel<F16> f16;
-    static const FloatKernel<BF16> bf16;
     switch (type) {
         case TensorType::kQ8_0: return &q8_0;
         case TensorType::kQ4_0: return &q4_0;
         case TensorType::kQ4_1: return &q4_1;
-        case TensorType::kF32: return &f32;
-        case TensorType::kF16: return &f16;
-        case TensorType::kBF16: return &bf16;
         default: return nullptr;
     }
 }
@@ -515,7 +381,7 @@ const MatmulKernel* find_avx2_matmul_kernel(TensorType type) noexcept {
 
 namespace edgellm {
 
-const MatmulKernel* find_avx2_matmul_kernel(TensorType) noexcept { return nullptr; }
+const MatmulKernel* find_avx2_quant_kernel(TensorType) noexcept { return nullptr; }
 
 }  // namespace edgellm
 
