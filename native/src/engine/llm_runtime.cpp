@@ -13,6 +13,7 @@ namespace edgellm {
 namespace {
 
 constexpr std::size_t kMaxRequestsPerCall = 1024;
+constexpr std::size_t kMaxScoreBytes = std::size_t{4} << 30U;
 
 class BlockingRuntime final : public LLMRuntime {
 public:
@@ -85,6 +86,9 @@ std::vector<float> BlockingRuntime::score(const std::vector<int32_t>& token_ids)
         refuse_value("token_ids", "must hold between 1 and " + std::to_string(limits.max_kv_tokens) + " tokens");
     }
     for (const int32_t token : token_ids) check_range("token_ids", token, 0, limits.vocab_size - 1);
+    if (token_ids.size() * static_cast<std::size_t>(limits.vocab_size) > kMaxScoreBytes / sizeof(float)) {
+        refuse_value("token_ids", "has more tokens than fit into 4 GiB of logits: score it in parts");
+    }
     try {
         std::vector<float> logits = core_.score(token_ids);
         core_.idle(false);

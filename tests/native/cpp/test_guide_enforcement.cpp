@@ -88,6 +88,9 @@ TEST(keywords_that_the_contract_refuses_and_this_runtime_enforces) {
     CHECK(whole(GuideType::kJsonSchema, R"({"type":"integer","multipleOf":5,"minimum":0,"maximum":100})", "35"));
     CHECK(!whole(GuideType::kJsonSchema, R"({"type":"integer","multipleOf":5,"minimum":0,"maximum":100})", "36"));
     CHECK(!whole(GuideType::kJsonSchema, R"({"type":"integer","multipleOf":5,"minimum":0,"maximum":100})", "105"));
+    CHECK(whole(GuideType::kJsonSchema, R"({"type":"number","multipleOf":0.25})", "1.75"));
+    CHECK(!whole(GuideType::kJsonSchema, R"({"type":"number","multipleOf":0.25})", "1.7"));
+    CHECK(whole(GuideType::kJsonSchema, R"({"type":"integer","multipleOf":1000000})", "3000000"));
     const std::string patterns =
         R"({"type":"object","patternProperties":{"^n_":{"type":"integer"}},"additionalProperties":false})";
     CHECK(whole(GuideType::kJsonSchema, patterns, R"({"n_a":1})"));
@@ -133,6 +136,9 @@ TEST(unenforceable_keywords_are_refused_with_their_path) {
     refuses(R"({"properties":{"a":{"type":"strange"}}})", "json_schema.properties.a.type must be");
     refuses(R"({"minLength":-1})", "json_schema.minLength must be");
     refuses(R"({"maximum":"9"})", "json_schema.maximum must be");
+    refuses(R"({"multipleOf":1000003})", "json_schema.multipleOf cannot");
+    refuses(R"({"multipleOf":0})", "json_schema.multipleOf cannot");
+    refuses(R"({"allOf":[{"multipleOf":997},{"multipleOf":99.1}]})", "json_schema.allOf[1].multipleOf cannot");
     refuses(R"({"required":"a"})", "json_schema.required must be");
     refuses(R"({"allOf":[{"type":"string"},{"type":"integer"}]})", "json_schema allows nothing");
     refuses(R"({"type":"string","minLength":9,"maxLength":3})", "json_schema allows nothing");

@@ -1,5 +1,5 @@
-// The part of llguidance's C interface (1.9) that is used, declared here because its library comes without headers.
-// Layouts must match exactly: the library's version is checked before anything else is called.
+// The part of llguidance's C interface that is used, declared here because its library comes without headers.
+// Its structures carry no size, so the library's version is compared exactly before anything else is called.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace edgellm::llg {
 
-inline constexpr const char* kVersionPrefix = "llguidance@1.9.";
+inline constexpr const char* kVersion = "llguidance@1.9.1";
 
 struct Tokenizer;
 struct Matcher;

@@ -37,9 +37,10 @@ llg::Interface load_interface(const std::string& path) {
     };
     llg::Interface found{};
     find(found.get_version, "llg_get_version");
-    const std::string version = found.get_version();
-    if (!version.starts_with(llg::kVersionPrefix)) {
-        refuse_value("guidance_library", "is " + for_message(version) + "; needed is " + llg::kVersionPrefix + "x");
+    const std::string versions = found.get_version();  // its own and those of parts of it
+    const std::string version = versions.substr(0, versions.find(' '));
+    if (version != llg::kVersion) {
+        refuse_value("guidance_library", "is " + for_message(version) + "; needed is " + llg::kVersion);
     }
     find(found.new_tokenizer, "llg_new_tokenizer_v2");
     find(found.free_tokenizer, "llg_free_tokenizer");
