@@ -1,8 +1,12 @@
 #include "executor/phase_runner.hpp"
 
+#include <linux/futex.h>
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <climits>
 #include <csignal>
 #include <string>
 #include <system_error>
@@ -74,8 +78,7 @@ PhaseRunner::~PhaseRunner() { stop(); }
 
 void PhaseRunner::stop() noexcept {
     stopping_.store(true);
-    version_.fetch_add(1);
-    version_.notify_all();
+    wake_all();
     for (std::thread& worker : workers_) worker.join();
     workers_.clear();
 }
@@ -91,7 +94,7 @@ void PhaseRunner::run(std::span<const int32_t> chunk_counts, PhaseWork& work) {
         const Ticket ticket{ticket_.load()};
         if (ticket.ended()) return;
         // Otherwise others hold the last chunks of this phase.
-        if (!ticket.has_chunk() && !spin_while(ticket.word)) version_.wait(version);
+        if (!ticket.has_chunk() && !spin_while(ticket.word)) sleep_while(version);
     }
 }
 
@@ -104,7 +107,7 @@ void PhaseRunner::worker_loop(int32_t worker) noexcept {
         const Ticket ticket{ticket_.load()};
         if (ticket.has_chunk()) continue;
         if (!ticket.ended() && spin_while(ticket.word)) continue;
-        version_.wait(version);
+        sleep_while(version);
     }
 }
 
@@ -125,8 +128,7 @@ void PhaseRunner::publish(uint64_t step, int32_t phase) noexcept {
     chunks_done_.store(0);
     ticket_.store(phase == phases ? Ticket::make(step, 0, 0).word
                                   : Ticket::make(step, phase, chunk_counts_[static_cast<std::size_t>(phase)]).word);
-    version_.fetch_add(1);
-    version_.notify_all();
+    wake_all();
 }
 
 // True when the ticket changed within the spin time.
@@ -139,6 +141,20 @@ bool PhaseRunner::spin_while(uint64_t ticket) const noexcept {
         }
     } while (std::chrono::steady_clock::now() < deadline);
     return false;
+}
+
+// A futex by hand: a sleeper first counts itself, then looks at the version; a waker first changes the version, then
+// looks at the count. In sequentially consistent order one of them sees the other, and a step wakes nobody for nothing.
+void PhaseRunner::sleep_while(uint32_t version) noexcept {
+    static_assert(sizeof(version_) == sizeof(uint32_t) && std::atomic<uint32_t>::is_always_lock_free);
+    sleepers_.fetch_add(1);
+    if (version_.load() == version) ::syscall(SYS_futex, &version_, FUTEX_WAIT_PRIVATE, version, nullptr, nullptr, 0);
+    sleepers_.fetch_sub(1);
+}
+
+void PhaseRunner::wake_all() noexcept {
+    version_.fetch_add(1);
+    if (sleepers_.load() > 0) ::syscall(SYS_futex, &version_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace edgellm

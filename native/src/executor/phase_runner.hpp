@@ -41,12 +41,15 @@ private:
     bool run_available_chunk(int32_t worker) noexcept;
     void publish(uint64_t step, int32_t phase) noexcept;
     bool spin_while(uint64_t ticket) const noexcept;
+    void sleep_while(uint32_t version) noexcept;
+    void wake_all() noexcept;
     void stop() noexcept;
 
     std::vector<std::thread> workers_;
     std::atomic<uint64_t> ticket_;         // step, phase, number of chunks, next chunk
     std::atomic<int32_t> chunks_done_{0};  // of the current phase
     std::atomic<uint32_t> version_{0};     // changes with every published phase; sleepers wait on it
+    std::atomic<int32_t> sleepers_{0};
     std::atomic<bool> stopping_{false};
     uint64_t step_ = 0;
     // Read by a thread only while it holds a chunk of the step they belong to.

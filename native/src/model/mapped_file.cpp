@@ -60,4 +60,8 @@ MappedFile::~MappedFile() {
     if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
+void advise_will_need(std::span<const std::byte> mapping) noexcept {
+    ::madvise(const_cast<std::byte*>(mapping.data()), mapping.size(), MADV_WILLNEED);
+}
+
 }  // namespace edgellm

@@ -20,4 +20,7 @@ private:
     std::span<const std::byte> bytes_;
 };
 
+// Tells the system that all of a mapping is about to be read, so that it may fetch ahead.
+void advise_will_need(std::span<const std::byte> mapping) noexcept;
+
 }  // namespace edgellm

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "contract/errors.hpp"
+#include "model/mapped_file.hpp"
 
 namespace edgellm {
 namespace {
@@ -87,7 +88,7 @@ public:
     ggml_tensor* weight(ggml_backend_t backend, const TensorView* view) {
         if (view == nullptr) return nullptr;
         const bool in_place = backend == devices_.cpu() && is_aligned(*view);
-        Shelf& shelf = in_place ? mapped_ : shelf_of(backend);
+        Shelf& shelf = in_place ? mapped_ : shelf_of(weights_on_device_, backend);
         if (in_place) ensure_context(shelf);
         const auto extent = [&](std::size_t i) { return i < view->shape.size() ? view->shape[i] : 1; };
         ggml_tensor* tensor = view->shape.size() == 1
@@ -102,22 +103,18 @@ public:
     }
 
     ggml_tensor* store(ggml_backend_t backend, ggml_type type, int64_t width, int64_t slots) {
-        return ggml_new_tensor_2d(shelf_of(backend).context, type, width, slots);
+        return ggml_new_tensor_2d(shelf_of(stores_, backend).context, type, width, slots);
     }
 
     void allocate() {
         map_in_place();
-        for (auto& [backend, shelf] : shelves_) {
-            ggml_backend_buffer_type_t type = ggml_backend_get_default_buffer_type(backend);
-            const std::size_t bytes = ggml_backend_alloc_ctx_tensors_from_buft_size(shelf.context, type);
-            if (bytes == 0) continue;
-            ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors_from_buft(shelf.context, type);
-            if (buffer == nullptr) refuse_memory("weights and KV store", bytes);
-            weights_.buffers_.emplace_back(buffer);
-            ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+        for (auto& [backend, shelf] : weights_on_device_) {
+            allocate_shelf(backend, shelf, "the weights", GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
             for (const Filled& one : shelf.filled)
                 ggml_backend_tensor_set(one.tensor, one.view->data.data(), 0, one.view->data.size());
         }
+        for (auto& [backend, shelf] : stores_)
+            allocate_shelf(backend, shelf, "the KV store", GGML_BACKEND_BUFFER_USAGE_ANY);
     }
 
 private:
@@ -142,10 +139,20 @@ private:
         if (shelf.context == nullptr) refuse_memory("tensor descriptions", params.mem_size);
     }
 
-    Shelf& shelf_of(ggml_backend_t backend) {
-        Shelf& shelf = shelves_[backend];
+    Shelf& shelf_of(std::map<ggml_backend_t, Shelf>& shelves, ggml_backend_t backend) {
+        Shelf& shelf = shelves[backend];
         ensure_context(shelf);
         return shelf;
+    }
+
+    void allocate_shelf(ggml_backend_t backend, const Shelf& shelf, const char* what, ggml_backend_buffer_usage usage) {
+        ggml_backend_buffer_type_t type = ggml_backend_get_default_buffer_type(backend);
+        const std::size_t bytes = ggml_backend_alloc_ctx_tensors_from_buft_size(shelf.context, type);
+        if (bytes == 0) return;
+        ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors_from_buft(shelf.context, type);
+        if (buffer == nullptr) refuse_memory(what, bytes);
+        weights_.buffers_.emplace_back(buffer);
+        ggml_backend_buffer_set_usage(buffer, usage);
     }
 
     void map_in_place() {
@@ -168,12 +175,14 @@ private:
     const DeviceSet& devices_;
     std::size_t tensor_capacity_;
     Shelf mapped_;
-    std::map<ggml_backend_t, Shelf> shelves_;
+    std::map<ggml_backend_t, Shelf> weights_on_device_;
+    std::map<ggml_backend_t, Shelf> stores_;
 };
 
 DeviceWeights::DeviceWeights(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, const DeviceSet& devices,
                              const ExecutorOptions& options)
     : file_(std::move(file)) {
+    advise_will_need(file_->mapping());
     const DecoderTensors tensors = find_decoder_tensors(*file_, spec);
     const auto layer_count = static_cast<std::size_t>(spec.layer_count);
     Placer placer(*this, devices, (layer_count + 1) * kTensorsPerLayer);
