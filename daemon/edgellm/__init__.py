@@ -1,4 +1,4 @@
-"""edgellm: LLMs on the edge, served to OpenAI and Anthropic clients."""
+"""edgellm: LLMs on the edge, served to OpenAI clients."""
 
 from __future__ import annotations
 

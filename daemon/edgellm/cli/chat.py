@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Generator
@@ -53,6 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace) -> int:
     if namespace.max_tokens is not None and namespace.max_tokens < 1:
         raise UsageError("--max-tokens must be at least 1")
+    if namespace.temperature is not None and not math.isfinite(namespace.temperature):
+        raise UsageError("--temperature must be a finite number")
     if namespace.local and (namespace.url or namespace.model):
         raise UsageError("--local loads a model here; it goes with neither --url nor --model")
     opening: list[Message] = [{"role": "system", "content": namespace.system}] if namespace.system else []

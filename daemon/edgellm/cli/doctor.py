@@ -74,9 +74,13 @@ def _native_runtime() -> str:
 
 
 def _tensorrt() -> str:
+    from edgellm.errors import RuntimeUnavailableError
     from edgellm.runtime.modules import select_runtime
 
-    return select_runtime("tensorrt").reason
+    selected = select_runtime()  # not "tensorrt": its complaint would name a setting that nobody made
+    if selected.kind != "tensorrt":
+        raise RuntimeUnavailableError(selected.reason)
+    return selected.reason
 
 
 def _cache(namespace: argparse.Namespace) -> str:

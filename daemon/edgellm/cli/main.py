@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -47,7 +48,7 @@ VERBS: Mapping[str, Verb] = {
     "version": Verb("Show versions", "edgellm.cli.version"),
 }
 
-_OVERVIEW = "edgellm: LLMs on the edge, served to OpenAI and Anthropic clients."
+_OVERVIEW = "edgellm: LLMs on the edge, served to OpenAI clients."
 
 
 def overview() -> str:
@@ -68,6 +69,7 @@ def parser_of(name: str) -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code. Errors that edgellm raises on purpose are one line on standard error."""
+    _show_what_the_terminal_cannot()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words or os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
     try:
@@ -90,6 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(f"internal error ({type(error).__name__}: {error}) — run again with --debug and report what it shows")
         return EXIT_SOFTWARE
     return code
+
+
+def _show_what_the_terminal_cannot() -> None:
+    """Escape characters that standard output's encoding lacks, as Python does on standard error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _dispatch(words: list[str]) -> int:

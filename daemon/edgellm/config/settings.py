@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from edgellm.config import limits
 from edgellm.config.cache_location import default_cache_dir
@@ -179,13 +179,14 @@ class Settings(Section):
         description=f"Models to serve, one `[[models]]` table each. None: {DEFAULT_MODEL_SOURCE}.",
     )
 
-    @model_validator(mode="after")
-    def _names_differ(self) -> Settings:
-        names = [model.name for model in self.models if model.name is not None]
+    @field_validator("models")
+    @classmethod
+    def _names_differ(cls, models: tuple[ModelSettings, ...]) -> tuple[ModelSettings, ...]:
+        names = [model.name for model in models if model.name is not None]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f'models: the name "{name}" is given twice; each served model needs its own')
-        return self
+        return models
 
     @property
     def served_models(self) -> tuple[ModelSettings, ...]:

@@ -125,7 +125,8 @@ def _finite(value: object) -> float | None:
 
 def _check_integer(name: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        bound = f"of at least {low}" if high == MAX_INT64 else f"from {low} to {high}"
+        too_high = isinstance(value, int) and value > high
+        bound = f"of at least {low}" if high == MAX_INT64 and not too_high else f"from {low} to {high}"
         raise RequestError(f"{name} must be an integer {bound}", param=name)
 
 

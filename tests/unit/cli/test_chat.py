@@ -283,3 +283,11 @@ def test_control_characters_are_shown_on_a_terminal(monkeypatch: pytest.MonkeyPa
         chat._show("a\x1b[2Jb\n", output)
     assert terminal.getvalue() == "a\\x1b[2Jb\n"
     assert pipe.getvalue() == "a\x1b[2Jb\n"
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_a_temperature_that_is_no_number_is_refused_by_its_option(
+    number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["chat", "Hi?", "--url", "http://127.0.0.1:1", "--temperature", number]) == 64
+    assert capsys.readouterr().err == "edgellm: --temperature must be a finite number\n"

@@ -54,6 +54,20 @@ def test_an_unknown_verb_names_the_verbs(capsys: pytest.CaptureFixture[str]) -> 
     assert err_of(capsys).startswith("edgellm: there is no verb 'frob' — the verbs are serve, chat")
 
 
+def test_a_terminal_without_a_character_gets_its_escape(tmp_path: Path) -> None:
+    (tmp_path / "edgellm.toml").write_text("[server]\ncors_origins = ['http://wäre.example…']\n", encoding="utf-8")
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    command = [sys.executable, "-m", "edgellm", "config", "show", "--config", str(tmp_path / "edgellm.toml")]
+    shown = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert "http://wäre.example\\u2026".encode("latin-1") in shown.stdout
+
+
+def test_doctor_blames_no_setting_that_nobody_made(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "TensorRT" in line]
+    assert "runtime is set to" not in line
+
+
 def test_an_unknown_option_points_to_the_verbs_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--frob"]) == 64
     assert err_of(capsys) == "edgellm: unrecognized arguments: --frob — see edgellm serve --help\n"
@@ -71,6 +85,7 @@ def test_an_unknown_option_points_to_the_verbs_help(capsys: pytest.CaptureFixtur
         (["--log-level", "loud"], "--log-level: log.level must be 'debug', 'info', 'warning' or 'error'"),
         (["--config", "/nonexistent.toml"], "configuration file /nonexistent.toml: No such file or directory"),
         (["--model", "name="], "--model 'name=' — give NAME=SOURCE or SOURCE"),
+        (["a=x.gguf", "a=y.gguf"], 'MODEL: models: the name "a" is given twice; each served model needs its own'),
     ],
 )
 def test_a_bad_value_is_one_line_with_the_option(

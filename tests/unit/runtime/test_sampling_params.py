@@ -155,3 +155,9 @@ def test_a_copy_with_a_change_keeps_the_normal_forms() -> None:
     assert changed.max_tokens == 5
     assert (changed.stop_strings, changed.bias_by_token_id) == (("end",), {3: 1.0})
     assert changed.guide == GuidedDecoding("regex", "a+")
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "top_k"])
+def test_an_integer_that_is_too_large_is_told_the_upper_bound(name: str) -> None:
+    with pytest.raises(RequestError, match=f"{name} must be an integer from -?1 to {2**63 - 1}"):
+        SamplingParams(**{name: 2**63})
