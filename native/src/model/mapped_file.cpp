@@ -60,8 +60,12 @@ MappedFile::~MappedFile() {
     if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-void advise_will_need(std::span<const std::byte> mapping) noexcept {
-    ::madvise(const_cast<std::byte*>(mapping.data()), mapping.size(), MADV_WILLNEED);
+void load_mapping(std::span<const std::byte> mapping) noexcept {
+    auto* const address = const_cast<std::byte*>(mapping.data());
+#if defined(MADV_POPULATE_READ)
+    if (::madvise(address, mapping.size(), MADV_POPULATE_READ) == 0) return;
+#endif
+    ::madvise(address, mapping.size(), MADV_WILLNEED);
 }
 
 }  // namespace edgellm

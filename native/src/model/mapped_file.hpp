@@ -20,7 +20,8 @@ private:
     std::span<const std::byte> bytes_;
 };
 
-// Tells the system that all of a mapping is about to be read, so that it may fetch ahead.
-void advise_will_need(std::span<const std::byte> mapping) noexcept;
+// Brings all of a mapping into memory at once, where the system can; otherwise asks it to fetch ahead. The first use
+// then does not pay for it page by page.
+void load_mapping(std::span<const std::byte> mapping) noexcept;
 
 }  // namespace edgellm

@@ -12,7 +12,7 @@ namespace edgellm {
 
 CpuWeights::CpuWeights(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, bool portable_kernels)
     : file_(std::move(file)), portable_kernels_(portable_kernels) {
-    advise_will_need(file_->mapping());
+    load_mapping(file_->mapping());
     const DecoderTensors tensors = find_decoder_tensors(*file_, spec);
     token_embedding_ = tensors.token_embedding;
     if (tensors.output != tensors.token_embedding) weight_bytes_ += static_cast<int64_t>(token_embedding_->data.size());
