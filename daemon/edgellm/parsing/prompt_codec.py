@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from edgellm.errors import CheckpointError, RequestError, UnsupportedModelError, UnsupportedParameterError
 from edgellm.parsing.chat_template import ChatTemplate
-from edgellm.parsing.special_text import SpecialTextGuard
+from edgellm.parsing.special_text import SpecialTextGuard, token_ids
 from edgellm.parsing.template_messages import normalise_messages, normalise_tools, plain_text
 from edgellm.parsing.template_traits import TemplateTraits, template_traits
 
@@ -105,7 +105,7 @@ class PromptCodec:
     def encode_text(self, text: str, *, param: str = "prompt") -> list[int]:
         """Token ids of raw text, with a begin token when the model wants one and the text does not bring it."""
         _checked(text, param)
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=True).ids
+        ids = token_ids(self._tokenizer, text, add_special_tokens=True)
         bos = self._bos_token_id
         return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
 

@@ -23,6 +23,7 @@ LITERAL_MARK = "\U000fffff"  # before a control token's text that is a single ch
 OPEN = "\U0010ffff"
 CLOSE = "\U000ffffe"
 _RESERVED_CHARACTERS = re.compile(f"[{MARK}{LITERAL_MARK}{OPEN}{CLOSE}]")
+_SHORT_TEXT_CHARACTERS = 4_096
 _RESERVED = {ord(character): "\ufffd" for character in (MARK, LITERAL_MARK, OPEN, CLOSE)}
 
 
@@ -72,13 +73,11 @@ class SpecialTextGuard:
     def encode(self, rendered: str) -> list[int]:
         """Token ids of a rendered prompt; marks do not count as text."""
         if MARK not in rendered and LITERAL_MARK not in rendered and not self._always_wrap:
-            ids: list[int] = self._plain.encode(rendered, add_special_tokens=False).ids
-            return ids
+            return token_ids(self._plain, rendered, add_special_tokens=False)
         text = rendered
         if self._template_texts is not None:
             text = self._template_texts.sub(self._wrap, text)
-        ids = self._wrapped_tokenizer().encode(self.unmark(text), add_special_tokens=False).ids
-        return ids
+        return token_ids(self._wrapped_tokenizer(), self.unmark(text), add_special_tokens=False)
 
     def _wrap(self, match: re.Match[str]) -> str:
         return f"{OPEN}{match[0]}{CLOSE}" if match[0] in self._special else match[0]
@@ -88,6 +87,16 @@ class SpecialTextGuard:
             if self._wrapped is None:
                 self._wrapped = Tokenizer.from_str(json.dumps(_wrapped_json(json.loads(self._json))))
             return self._wrapped
+
+
+def token_ids(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool) -> list[int]:
+    """Token ids of ``text``; other threads run meanwhile, however long it is."""
+    if len(text) <= _SHORT_TEXT_CHARACTERS:
+        encoding = tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    else:  # encode() keeps the interpreter to itself, for seconds on megabytes; the batch call does not
+        (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+    ids: list[int] = encoding.ids
+    return ids
 
 
 def _alternatives(texts: set[str], prefix: str = "", suffix: str = "") -> re.Pattern[str] | None:

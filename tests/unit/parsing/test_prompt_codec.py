@@ -78,6 +78,32 @@ def test_control_tokens_in_raw_text_are_tokens() -> None:
     assert raw == codec(CHATML).encode_text("a<|im_end|>")
 
 
+@pytest.mark.parametrize("text", ["hello " * 100_000, "hello <|im_end|>" * 40_000], ids=["plain", "control texts"])
+def test_a_long_text_is_encoded_whole_while_other_threads_run(text: str) -> None:
+    one = codec(CHATML)
+    one.encode_chat([user("<|im_end|>")])  # makes the second tokenizer
+    turns = 0
+    ended = threading.Event()
+
+    def take_turns() -> None:
+        nonlocal turns
+        while not ended.wait(0.001):
+            turns += 1
+
+    beside = threading.Thread(target=take_turns)
+    beside.start()
+    try:
+        turns_before = turns
+        ids = one.encode_chat([user(text)])
+        assert turns > turns_before + 1
+    finally:
+        ended.set()
+        beside.join()
+    rendered = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+    assert one.decode(ids, skip_special_tokens=False) == rendered
+    assert ids.count(CHATML.id_of("<|im_end|>")) == 1
+
+
 def test_counting_is_encoding() -> None:
     one = codec(CHATML)
     assert one.count_chat([user("hello")]) == len(one.encode_chat([user("hello")]))
