@@ -145,7 +145,9 @@ public:
     TemporaryFile(const TemporaryFile&) = delete;
     TemporaryFile& operator=(const TemporaryFile&) = delete;
 
+    // A new file each time: cutting an old one short makes some file systems write it out at once.
     void rewrite(const std::string& content) const {
+        std::filesystem::remove(path_);
         std::ofstream file(path_, std::ios::binary | std::ios::trunc);
         file.write(content.data(), static_cast<std::streamsize>(content.size()));
     }
