@@ -84,7 +84,6 @@ def test_what_is_missing_is_one_line_until_it_is_installed(machine: FreshMachine
     assert line not in machine.run(EXAMINE, offline=True).output.splitlines()
 
 
-@pytest.mark.ci_slice
 def test_one_command_serves_and_the_printed_lines_work(
     machine: FreshMachine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,7 +97,6 @@ def test_one_command_serves_and_the_printed_lines_work(
     assert re.search(r"^ended with 0$", outcome.output, re.MULTILINE)
 
 
-@pytest.mark.ci_slice
 def test_the_second_time_it_starts_without_network(machine: FreshMachine, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = machine.run(SERVE_AND_ASK.format(arguments="", chat_arguments=""), offline=True)
     _show(outcome.output, "second make serve, offline", capsys)
@@ -108,7 +106,6 @@ def test_the_second_time_it_starts_without_network(machine: FreshMachine, capsys
     assert re.search(r"^ended with 0$", outcome.output, re.MULTILINE)
 
 
-@pytest.mark.ci_slice
 def test_a_port_in_use_is_one_line(machine: FreshMachine) -> None:
     holder = "python3 -c 'import socket,time; s=socket.create_server((\"127.0.0.1\",8000)); time.sleep(60)'"
     outcome = machine.run(f"{holder} & sleep 1; .venv/bin/edgellm serve; echo code $?; kill %1", offline=True)
@@ -118,7 +115,6 @@ def test_a_port_in_use_is_one_line(machine: FreshMachine) -> None:
     assert "code 69" in outcome.output
 
 
-@pytest.mark.ci_slice
 def test_an_interrupted_setup_resumes(machine: FreshMachine) -> None:
     interrupted = machine.run(
         "rm .venv/build/native.stamp; (env --default-signal=INT make native >interrupted.log 2>&1 & "
