@@ -204,7 +204,8 @@ def test_no_message_can_make_a_control_token(tokenizer: TinyTokenizer, template:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.text(alphabet=st.characters(exclude_categories=("Cs",)), max_size=60), BYTE_LEVEL)
+# Without "<" no control token can be spelled: Hypothesis tries strings that it finds in the code.
+@given(st.text(alphabet=st.characters(exclude_categories=("Cs",), exclude_characters="<"), max_size=60), BYTE_LEVEL)
 def test_ordinary_text_is_tokenised_as_ever(text: str, tokenizer: TinyTokenizer) -> None:
     one = codec(tokenizer)
     rendered = one.render_chat([user(text)])
