@@ -1,14 +1,15 @@
 """The HTTP daemon against the Python API, four streams against one, and a second turn against a cold one.
 
 Both sides get the same chat messages and sampling, end tokens are forbidden so that every answer has the same length,
-and each runs with its own default number of threads. The client is a bare socket reader in this process; what it costs
-is part of what HTTP costs. Rounds alternate between the two sides.
+and each runs with its own default number of threads. The client is a bare socket in this process that reads bytes
+while a stream runs and parses them afterwards: the little it costs counts against HTTP. Rounds alternate between the
+two sides.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -70,37 +71,57 @@ class Finding:
     met: bool | None
 
 
+def _without_chunk_lengths(body: bytes) -> tuple[bytes, list[int]]:
+    """The payload of a chunked body, and for each chunk where in the body it ended."""
+    payload, ends, position = b"", [], 0
+    while True:
+        line_end = body.index(b"\r\n", position)
+        length = int(body[position:line_end], 16)
+        position = line_end + 2 + length
+        payload += body[line_end + 2 : position]
+        ends.append(position)
+        position += 2
+        if length == 0:
+            return payload, ends
+
+
 def stream_over_http(address: tuple[str, int], body: Mapping[str, Any]) -> StreamTimes:
-    connection = http.client.HTTPConnection(*address, timeout=CLIENT_TIMEOUT_SECONDS)
-    text, usage, first_delta_seconds = "", {}, 0.0
-    start = time.perf_counter()
-    connection.request(
-        "POST",
-        "/v1/chat/completions",
-        json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}),
-        {"Content-Type": "application/json"},
+    """One streamed answer. While it runs only bytes are read and the time noted: parsing comes after."""
+    content = json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
     )
-    response = connection.getresponse()
-    if response.status != http.HTTPStatus.OK:
-        raise RuntimeError(f"{response.status}: {response.read()[:500]!r}")
-    for line in response:
-        if not line.startswith(b"data: {"):
-            continue
-        event = json.loads(line[6:])
-        usage = event.get("usage") or usage
-        delta = event["choices"][0]["delta"].get("content") if event["choices"] else None
-        if delta:
-            first_delta_seconds = first_delta_seconds or time.perf_counter() - start
-            text += delta
-    seconds = time.perf_counter() - start
-    connection.close()
+    pieces: list[tuple[float, bytes]] = []
+    start = time.perf_counter()
+    with socket.create_connection(address, timeout=CLIENT_TIMEOUT_SECONDS) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(head.encode() + content)
+        while piece := connection.recv(65536):
+            pieces.append((time.perf_counter() - start, piece))
+    received = b"".join(piece for _, piece in pieces)
+    status, _, rest = received.partition(b"\r\n\r\n")
+    if b" 200 " not in status[:20]:
+        raise RuntimeError(received[:500].decode("utf-8", "replace"))
+    payload, chunk_ends = _without_chunk_lengths(rest)
+    events = [json.loads(line[6:]) for line in payload.splitlines() if line.startswith(b"data: {")]
+    texts = [event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"]]
+    usage = events[-1]["usage"]
+    # The first chunk with text: everything up to its end has been received by then.
+    first_with_text = next(index for index, text in enumerate(texts) if text)
+    needed = len(received) - len(rest) + chunk_ends[first_with_text]
+    arrived = 0
+    for first_delta_seconds, piece in pieces:  # noqa: B007 - used after the loop
+        arrived += len(piece)
+        if arrived >= needed:
+            break
     return StreamTimes(
         first_delta_seconds,
-        seconds,
+        pieces[-1][0],
         usage["completion_tokens"],
         usage["prompt_tokens"],
         usage["prompt_tokens_details"]["cached_tokens"],
-        text,
+        "".join(texts),
     )
 
 
