@@ -14,6 +14,7 @@ from edgellm import __version__
 from edgellm.api import health, models
 from edgellm.api.chat_completions import chat_completions
 from edgellm.api.completions import completions
+from edgellm.api.docs_page import docs_page
 from edgellm.api.gate import Gate
 from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import BodyReader
@@ -38,8 +39,8 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
     app = FastAPI(
         title="edgellm",
         version=__version__,
+        docs_url=None,  # FastAPI's pages load their scripts from elsewhere
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
     )
     app.state.keys = keys
@@ -68,6 +69,9 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
     async def page(request: Request) -> Response:
         return HTMLResponse(status_page(engine, settings.base_url, len(keys) == 0), headers=STATUS_PAGE_HEADERS)
 
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(docs_page(app.openapi()), headers=STATUS_PAGE_HEADERS)
+
     handlers: dict[tuple[str, str], Handler] = {
         ("POST", "/v1/chat/completions"): partial(chat_completions, service),
         ("POST", "/v1/completions"): partial(completions, service),
@@ -77,6 +81,7 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
         ("GET", "/health/ready"): ready,
         ("GET", "/health"): how_it_goes,
         ("GET", "/metrics"): metrics,
+        ("GET", "/docs"): docs,
         ("GET", "/"): page,
     }
     for (method, path), handler in handlers.items():

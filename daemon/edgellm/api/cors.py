@@ -40,22 +40,24 @@ def answer_headers(origin: bytes | None, allowed_origins: Sequence[str]) -> Head
     return [vary, (b"access-control-allow-origin", origin), (b"access-control-expose-headers", _EXPOSED)]
 
 
-def is_preflight(method: str, headers: Headers) -> bool:
-    names = {name for name, _ in headers}
-    return method == "OPTIONS" and b"origin" in names and b"access-control-request-method" in names
-
-
 def methods_of(methods: Sequence[str]) -> str:
     return ", ".join(sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}))
 
 
-def preflight_headers(headers: Headers, methods: Sequence[str]) -> Headers:
-    """The origin was checked before; which headers a page of an allowed origin sends is not restricted."""
-    asked = next((value for name, value in headers if name == b"access-control-request-headers"), b"")
+def options_headers(headers: Headers, methods: Sequence[str]) -> Headers:
+    """What OPTIONS says; to a browser's preflight also what its page may send.
+
+    The origin was checked before; which headers a page of an allowed origin sends is not restricted.
+    """
+    allowed = methods_of(methods).encode()
+    asked = {name: value for name, value in headers if name.startswith(b"access-control-request-")}
+    if origin_of(headers) is None or b"access-control-request-method" not in asked:
+        return [(b"allow", allowed)]
     answer = [
-        (b"access-control-allow-methods", methods_of(methods).encode()),
+        (b"access-control-allow-methods", allowed),
         (b"access-control-max-age", b"%d" % _PREFLIGHT_SECONDS),
     ]
-    if asked and _HEADER_NAMES.fullmatch(asked):
-        answer.append((b"access-control-allow-headers", asked))
+    names = asked.get(b"access-control-request-headers", b"")
+    if names and _HEADER_NAMES.fullmatch(names):
+        answer.append((b"access-control-allow-headers", names))
     return answer

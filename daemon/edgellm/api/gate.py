@@ -76,8 +76,8 @@ class Gate:
         if not any(route.any_host for route in routes):
             hosts.check_host(_values(headers, b"host"), self._settings.allowed_hosts)
             cors.check_origin(origin, _values(headers, b"host"), self._settings.cors_origins)
-        if cors.is_preflight(scope["method"], headers) and routes:
-            await answer.whole(204, cors.preflight_headers(headers, [route.method for route in routes]), b"")
+        if scope["method"] == "OPTIONS" and routes:
+            await answer.whole(204, cors.options_headers(headers, [route.method for route in routes]), b"")
             return
         client = client_of(headers, self._keys)
         if client is None and not (routes and all(route.access is Access.PUBLIC for route in routes)):

@@ -7,6 +7,7 @@ from typing import Final
 JSON_SEPARATORS_MAX: Final = 2**19  # commas and opening brackets of a body: what parsing it may cost
 CHOICES_MAX: Final = 8
 PROMPTS_MAX: Final = 64
+SEQUENCES_MAX: Final = 64  # of one request: its prompts times n
 MESSAGES_MAX: Final = 512
 PARTS_MAX: Final = 64
 TOOLS_MAX: Final = 128

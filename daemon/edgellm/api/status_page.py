@@ -8,10 +8,11 @@ from edgellm import __version__
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.model import ModelState, ServedModel
 
-_STYLE = (
+STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:42rem;margin:3rem auto;padding:0 1rem}"
     "code,pre{background:#8881;border-radius:4px;padding:.1em .3em}pre{padding:1em;overflow:auto}"
-    "td,th{text-align:left;padding:.2em 1em .2em 0}@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}}"
+    "td,th{text-align:left;vertical-align:top;padding:.2em 1em .2em 0}"
+    "@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}}"
 )
 HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'", "cache-control": "no-store"}
 
@@ -27,7 +28,7 @@ def status_page(engine: EngineClient, base_url: str, name_models: bool) -> str:
     )
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>edgellm</title><style>{_STYLE}</style><h1>edgellm {ready}</h1>{table}"
+        f"<title>edgellm</title><style>{STYLE}</style><h1>edgellm {ready}</h1>{table}"
         f"<p>OpenAI clients use the base URL <code>{escape(base_url)}</code>.</p><pre>{escape(call)}</pre>"
         f"<p>Version {escape(__version__)}. More: /health, /v1/models, /metrics, /docs.</p></html>"
     )

@@ -62,6 +62,8 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
             wheel_bytes=92_900_000,
             licence="Apache-2.0",
             summary="SmolLM2 135M Instruct, 4 bits a weight: small enough for any machine",
+            # Its generation_config.json names no sampling; these are what the model card generates with:
+            # https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct
             sampling={"temperature": 0.2, "top_p": 0.9},
         ),
     )

@@ -77,6 +77,8 @@ def test_prompts_come_as_text_or_token_ids_one_or_many(prompt: Any, prompts: lis
         ({"prompt": [-1]}, "invalid_value", "prompt"),
         ({"prompt": {"text": "x"}}, "invalid_value", "prompt"),
         ({"prompt": ["x"] * 65}, "invalid_value", "prompt"),
+        ({"prompt": ["x"] * 33, "n": 2}, "invalid_value", "prompt"),
+        ({"prompt": ["x"] * 64, "n": 8}, "invalid_value", "prompt"),
         ({"suffix": "x"}, "unsupported_parameter", "suffix"),
         ({"echo": True}, "unsupported_parameter", "echo"),
         ({"logprobs": True}, "invalid_value", "logprobs"),

@@ -177,7 +177,6 @@ def test_a_preflight_needs_no_key_and_a_401_can_be_read_by_the_page() -> None:
     ("GET", "/v1/chat/completions", "OPTIONS, POST"),
     ("DELETE", "/v1/models/tiny", "GET, HEAD, OPTIONS"),
     ("POST", "/health", "GET, HEAD, OPTIONS"),
-    ("OPTIONS", "/health", "GET, HEAD, OPTIONS"),
 ])  # fmt: skip
 def test_a_wrong_method_says_which_are_right(method: str, path: str, allow: str) -> None:
     async def scenario() -> None:
@@ -185,6 +184,20 @@ def test_a_wrong_method_says_which_are_right(method: str, path: str, allow: str)
             answer = await client.request(method, path)
             assert (answer.status, answer.error["code"]) == (405, "method_not_allowed")
             assert answer.header("allow") == allow
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("further", [[], [("origin", "http://localhost:8000")]], ids=str)
+def test_options_names_the_methods_of_a_path_without_a_key(further: list[tuple[str, str]]) -> None:
+    async def scenario() -> None:
+        async with application(talking_lane(), settings=WITH_KEYS) as (client, _):
+            for path, allow in (("/health", "GET, HEAD, OPTIONS"), ("/v1/chat/completions", "OPTIONS, POST")):
+                answer = await client.request("OPTIONS", path, headers=further)
+                assert (answer.status, answer.body, answer.header("allow")) == (204, b"", allow)
+                assert answer.header("access-control-allow-methods") is None
+            assert (await client.request("OPTIONS", "/nothing")).status == 401
+            assert (await client.request("OPTIONS", "/v1/models", host="evil.example")).status == 403
 
     run(scenario())
 

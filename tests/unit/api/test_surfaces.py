@@ -89,7 +89,28 @@ def test_the_openapi_document_describes_what_is_served() -> None:
             schemas = document["components"]["schemas"]
             references = [part.partition('"')[0] for part in json.dumps(document).split("#/components/schemas/")[1:]]
             assert set(references) <= set(schemas)
-            assert (await client.get("/docs")).status == 200
+
+    run(scenario())
+
+
+def test_the_docs_page_shows_the_document_and_loads_nothing_from_elsewhere() -> None:
+    async def scenario() -> None:
+        async with application(ScriptedLane()) as (client, _):
+            document = (await client.get("/openapi.json")).json
+            answer = await client.get("/docs")
+            page = answer.body.decode()
+            assert answer.status == 200
+            assert "default-src 'none'" in (answer.header("content-security-policy") or "")
+            for path, methods in document["paths"].items():
+                for method in methods:
+                    assert f"<code>{method.upper()} {path}</code>" in page
+            for name, schema in document["components"]["schemas"].items():
+                assert f'id="{name}"' in page
+                assert all(f"<code>{field}</code>" in page for field in schema.get("properties", {}))
+            links = [part.partition('"')[0] for part in page.split('href="')[1:]]
+            assert set(links) <= {"/openapi.json", *(f"#{name}" for name in document["components"]["schemas"])}
+            assert "src=" not in page
+            assert "<script" not in page
 
     run(scenario())
 

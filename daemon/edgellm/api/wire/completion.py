@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from edgellm.api import limits
 from edgellm.api.wire.fields import invalid, neutral
@@ -47,3 +47,11 @@ class CompletionRequest(SamplingFields):
         Annotated[int, Field(ge=0, le=limits.TOP_LOGPROBS_MAX)] | None, BeforeValidator(_false_asks_for_nothing)
     ] = None
     suffix: Annotated[Any, neutral("")] = None
+
+    @field_validator("prompt")
+    @classmethod
+    def _few_sequences(cls, prompts: list[Any], info: ValidationInfo) -> list[Any]:
+        choices = info.data.get("n", 1)
+        if len(prompts) * choices > limits.SEQUENCES_MAX:
+            raise invalid(f"must hold at most {limits.SEQUENCES_MAX // choices} prompts when n is {choices}")
+        return prompts
