@@ -12,7 +12,7 @@ from edgellm.api.generation_response import AnswerShape, GenerationResponse
 from edgellm.api.sampling import chat_sampling
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.stream_format import ChatStreamFormat, StreamHead
-from edgellm.api.whole_format import chat_choices
+from edgellm.api.whole_format import chat_answer
 from edgellm.api.wire.chat import ChatRequest
 from edgellm.errors import RequestError
 from edgellm.runtime.generation import GenerationRequest
@@ -32,10 +32,8 @@ async def chat_completions(service: ApiService, request: Request) -> GenerationR
     kind = "chat.completion.chunk" if body.stream else "chat.completion"
     head = StreamHead(f"chatcmpl-{caller.request_id}", kind, int(time.time()), model.name)
     shape = AnswerShape(
-        head=head,
         stream=ChatStreamFormat(head, body.n, top_logprobs, with_usage) if body.stream else None,
-        with_usage=with_usage,
-        whole_choices=partial(chat_choices, top_logprobs=top_logprobs),
+        whole=partial(chat_answer, head, top_logprobs),
         by_response_format=body.response_format is not None,
     )
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)

@@ -11,7 +11,7 @@ from edgellm.api.generation_response import AnswerShape, GenerationResponse
 from edgellm.api.sampling import completion_sampling
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.stream_format import CompletionStreamFormat, StreamHead
-from edgellm.api.whole_format import completion_choices
+from edgellm.api.whole_format import completion_answer
 from edgellm.api.wire.completion import CompletionRequest
 from edgellm.runtime.generation import GenerationRequest, TextPrompt, TokenPrompt
 from edgellm.serving.engine_client import GenerationJob
@@ -36,10 +36,8 @@ async def completions(service: ApiService, request: Request) -> GenerationRespon
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
     head = StreamHead(f"cmpl-{caller.request_id}", "text_completion", int(time.time()), model.name)
     shape = AnswerShape(
-        head=head,
         stream=CompletionStreamFormat(head, choices, body.logprobs, with_usage) if body.stream else None,
-        with_usage=with_usage,
-        whole_choices=partial(completion_choices, top_logprobs=body.logprobs),
+        whole=partial(completion_answer, head, body.logprobs),
         by_response_format=body.response_format is not None,
     )
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)

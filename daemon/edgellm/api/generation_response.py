@@ -12,14 +12,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from edgellm.api.client_presence import ClientPresence
-from edgellm.api.error_mapping import stream_error
 from edgellm.api.sampling import as_asked
-from edgellm.api.stream_format import DONE, HEARTBEAT, StreamFormat, StreamHead, event
+from edgellm.api.stream_format import HEARTBEAT, StreamFormat
 from edgellm.api.usage import Usage
 from edgellm.api.whole_format import Choice
 from edgellm.errors import EdgeLLMError, RequestError
+from edgellm.parsing.answer_parser import AnswerFormat
+from edgellm.serving.answer_events import ChoiceEvents
 from edgellm.serving.engine_client import EngineClient, GenerationJob
-from edgellm.serving.generation import CancelCause, Generation
+from edgellm.serving.generation import CancelCause, ChoiceDelta, Generation
 
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -30,12 +31,16 @@ _STREAM_HEADERS = [
 
 @dataclass(frozen=True, slots=True)
 class AnswerShape:
-    """How an answer is put on the wire. ``stream`` is None for a whole answer."""
+    """How an answer is put on the wire.
 
-    head: StreamHead
+    ``stream`` formats it as a stream and is None for a whole answer, which ``whole`` makes of the choices and the
+    usage. ``answer_format`` says how the model writes reasoning and calls: with it the formats get answer events;
+    None leaves the text as it is, and a stream gets the deltas themselves, at no cost.
+    """
+
     stream: StreamFormat | None
-    with_usage: bool
-    whole_choices: Callable[[Sequence[Choice]], list[dict[str, Any]]]
+    whole: Callable[[Sequence[Choice], dict[str, Any]], dict[str, Any]]
+    answer_format: AnswerFormat | None = None
     by_response_format: bool = False
 
 
@@ -69,21 +74,21 @@ class GenerationResponse(Response):
 
     async def _send_whole(self, generation: Generation, presence: ClientPresence, send: Send) -> None:
         choices = [Choice() for _ in range(self._choices)]
+        parsers = self._parsers()
         usage = Usage(self._job.choices)
         try:
             while deltas := await generation.next_deltas():
                 for item in deltas:
-                    choices[item.index].take(item.delta)
                     usage.take(item)
+                    if parsers is None:
+                        choices[item.index].take(item.delta)
+                    else:
+                        choices[item.index].take_events(parsers[item.index].take(item.delta), item.delta.logprobs)
         except EdgeLLMError:
             if presence.gone:
                 return
             raise
-        answer = {
-            **self._shape.head.as_object(),
-            "choices": self._shape.whole_choices(choices),
-            "usage": usage.as_object(),
-        }
+        answer = self._shape.whole(choices, _counts(usage, parsers))
         body = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -94,23 +99,31 @@ class GenerationResponse(Response):
     ) -> None:
         kind = (b"x-edgellm-streaming", generation.capabilities.streaming.encode())
         await send({"type": "http.response.start", "status": 200, "headers": [*_STREAM_HEADERS, kind]})
+        parsers = self._parsers()
         usage = Usage(self._job.choices)
         try:
             deltas = await self._first_deltas(generation, send)
             while deltas:
                 for item in deltas:
                     usage.take(item)
-                events = "".join([stream.delta(item.index, item.delta) for item in deltas])
+                if parsers is None:
+                    events = "".join([stream.delta(item.index, item.delta) for item in deltas])
+                else:
+                    events = "".join([_formatted(stream, parsers[item.index], item) for item in deltas])
                 if events:
                     await send({"type": "http.response.body", "body": events.encode(), "more_body": True})
                 deltas = await generation.next_deltas()
         except EdgeLLMError as error:
             if presence.gone:
                 return
-            ending = event(stream_error(error))
+            ending = stream.failure(error)
         else:
-            ending = (stream.usage(usage.as_object()) if self._shape.with_usage else b"") + DONE
+            ending = stream.ending(_counts(usage, parsers))
         await send({"type": "http.response.body", "body": ending, "more_body": False})
+
+    def _parsers(self) -> list[ChoiceEvents] | None:
+        answer_format = self._shape.answer_format
+        return None if answer_format is None else [ChoiceEvents(answer_format) for _ in range(self._choices)]
 
     async def _first_deltas(self, generation: Generation, send: Send) -> Any:
         while True:
@@ -119,3 +132,11 @@ class GenerationResponse(Response):
                     return await generation.next_deltas()
             except TimeoutError:
                 await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
+
+
+def _formatted(stream: StreamFormat, parser: ChoiceEvents, item: ChoiceDelta) -> str:
+    return stream.events(item.index, parser.take(item.delta), item.delta.logprobs)
+
+
+def _counts(usage: Usage, parsers: Sequence[ChoiceEvents] | None) -> dict[str, Any]:
+    return usage.as_object(reasoning_tokens=sum(parser.reasoning_tokens for parser in parsers or ()))

@@ -26,12 +26,12 @@ class Usage:
             if delta.cached_tokens is not None:
                 self._cached_tokens[choice.index] = delta.cached_tokens
 
-    def as_object(self) -> dict[str, Any]:
+    def as_object(self, reasoning_tokens: int = 0) -> dict[str, Any]:
         prompt_tokens = sum(self._prompt_tokens.values())
         return {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": self._completion_tokens,
             "total_tokens": prompt_tokens + self._completion_tokens,
             "prompt_tokens_details": {"cached_tokens": sum(self._cached_tokens.values())},
-            "completion_tokens_details": {"reasoning_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": reasoning_tokens},
         }

@@ -6,8 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgellm.api.logprobs import CompletionLogprobs, chat_logprobs
+from edgellm.api.logprobs import CompletionLogprobs, TokenLogprobs, chat_logprobs
+from edgellm.api.stream_format import StreamHead
+from edgellm.parsing.answer_events import AnswerEnd, AnswerEvent, CallArguments, CallStart, ReasoningPiece, TextPiece
 from edgellm.runtime.outputs import LogprobEntry, StreamDelta
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool call as it grows; ``arguments`` join to the text of a JSON object."""
+
+    id: str
+    name: str
+    arguments: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -15,8 +26,11 @@ class Choice:
     """One choice as it grows. What its deltas say in a row equals what they say as a stream."""
 
     texts: list[str] = field(default_factory=list)
-    logprobs: list[list[LogprobEntry]] = field(default_factory=list)
+    reasonings: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    logprobs: list[Sequence[LogprobEntry]] = field(default_factory=list)
     finish_reason: str | None = None
+    matched_stop: int | None = None
 
     def take(self, delta: StreamDelta) -> None:
         if delta.text:
@@ -25,33 +39,90 @@ class Choice:
             self.logprobs += delta.logprobs
         if delta.finished:
             self.finish_reason = delta.finish_reason
+            self.matched_stop = delta.matched_stop
+
+    def take_events(self, events: Sequence[AnswerEvent], logprobs: TokenLogprobs | None) -> None:
+        if logprobs:
+            self.logprobs += logprobs
+        for event in events:
+            match event:
+                case TextPiece(text):
+                    self.texts.append(text)
+                case ReasoningPiece(text):
+                    self.reasonings.append(text)
+                case CallStart(_, call_id, name):
+                    self.calls.append(Call(call_id, name))
+                case CallArguments(index, text):
+                    self.calls[index].arguments.append(text)
+                case AnswerEnd(reason, matched_stop):
+                    self.finish_reason = reason
+                    self.matched_stop = matched_stop
 
     @property
     def text(self) -> str:
         return "".join(self.texts)
 
-
-def chat_choices(choices: Sequence[Choice], top_logprobs: int | None) -> list[dict[str, Any]]:
-    return [
-        {
-            "index": index,
-            "message": {"role": "assistant", "content": choice.text, "refusal": None, "annotations": []},
-            "logprobs": None
-            if top_logprobs is None
-            else {"content": chat_logprobs(choice.logprobs, top_logprobs), "refusal": None},
-            "finish_reason": choice.finish_reason,
-        }
-        for index, choice in enumerate(choices)
-    ]
+    @property
+    def reasoning(self) -> str:
+        return "".join(self.reasonings)
 
 
-def completion_choices(choices: Sequence[Choice], top_logprobs: int | None) -> list[dict[str, Any]]:
-    return [
-        {
-            "index": index,
-            "text": choice.text,
-            "logprobs": None if top_logprobs is None else CompletionLogprobs(top_logprobs).take(choice.logprobs),
-            "finish_reason": choice.finish_reason,
-        }
-        for index, choice in enumerate(choices)
-    ]
+def chat_answer(
+    head: StreamHead, top_logprobs: int | None, choices: Sequence[Choice], usage: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        **head.as_object(),
+        "choices": [
+            {
+                "index": index,
+                "message": _message(choice),
+                "logprobs": None
+                if top_logprobs is None
+                else {"content": chat_logprobs(choice.logprobs, top_logprobs), "refusal": None},
+                "finish_reason": choice.finish_reason,
+            }
+            for index, choice in enumerate(choices)
+        ],
+        "usage": usage,
+    }
+
+
+def _message(choice: Choice) -> dict[str, Any]:
+    """Content is null only where something else was said instead of it; optional parts are absent, not null."""
+    said = choice.text or not (choice.calls or choice.reasonings)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": choice.text if said else None,
+        "refusal": None,
+        "annotations": [],
+    }
+    if choice.reasonings:
+        message["reasoning_content"] = choice.reasoning
+    if choice.calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": "".join(call.arguments)},
+            }
+            for call in choice.calls
+        ]
+    return message
+
+
+def completion_answer(
+    head: StreamHead, top_logprobs: int | None, choices: Sequence[Choice], usage: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        **head.as_object(),
+        "choices": [
+            {
+                "index": index,
+                "text": choice.text,
+                "logprobs": None if top_logprobs is None else CompletionLogprobs(top_logprobs).take(choice.logprobs),
+                "finish_reason": choice.finish_reason,
+            }
+            for index, choice in enumerate(choices)
+        ],
+        "usage": usage,
+    }
