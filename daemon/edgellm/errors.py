@@ -7,6 +7,13 @@
     │   ├── CheckpointError          a model file is damaged or inconsistent
     │   └── UnsupportedModelError    a sound model that this runtime cannot run
     ├── CacheError                   the cache directory cannot take what must be kept
+    ├── EngineError                  an engine bundle, or the build of one
+    │   ├── EngineMissingError       not built, and building is not allowed here
+    │   ├── BundleDamagedError       a bundle's files are not what its manifest says
+    │   ├── ManifestVersionError     a bundle written by a newer edgellm
+    │   ├── BundleMismatchError      a bundle for another platform, model or profile
+    │   ├── BuildFailedError         a builder ended without a bundle
+    │   └── InsufficientMemoryError  a build or load that would starve this machine
     ├── RuntimeUnavailableError      no usable runtime on this machine
     ├── PortUnavailableError         the address to serve on is taken
     ├── RequestError                 one request is wrong; it names the field
@@ -71,6 +78,38 @@ class UnsupportedModelError(ModelError):
 class CacheError(EdgeLLMError):
     code = "cache_unusable"
     exit_code = 73
+
+
+class EngineError(EdgeLLMError):
+    code = "engine_error"
+    exit_code = 65
+
+
+class EngineMissingError(EngineError):
+    code = "engine_missing"
+    exit_code = 72
+
+
+class BundleDamagedError(EngineError):
+    code = "bundle_damaged"
+
+
+class ManifestVersionError(EngineError):
+    code = "manifest_version"
+
+
+class BundleMismatchError(EngineError):
+    code = "bundle_mismatch"
+
+
+class BuildFailedError(EngineError):
+    code = "build_failed"
+    exit_code = 70
+
+
+class InsufficientMemoryError(EngineError):
+    code = "insufficient_memory"
+    exit_code = 71
 
 
 class RuntimeUnavailableError(EdgeLLMError):

@@ -30,8 +30,9 @@ def lowered_bundle(tmp_path_factory: pytest.TempPathFactory) -> BundleMaker:
 
     @cache
     def make(variant: str, quantisation: str) -> Path:
+        from edgellm.engines.build_profile import BuildProfile
         from edgellm.engines.source import resolve
-        from edgellm.engines.store import BuildProfile, prepare
+        from edgellm.engines.store import prepare
 
         folder = tmp_path_factory.mktemp(f"{variant}-{quantisation}")
         checkpoint = write_checkpoint(folder / variant, VARIANTS[variant])

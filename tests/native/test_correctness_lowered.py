@@ -16,8 +16,9 @@ from tests.reference.checkpoint import read_checkpoint
 from tests.reference.decoder import ReferenceDecoder
 from tokenizers import Tokenizer
 
+from edgellm.engines.build_profile import BuildProfile
 from edgellm.engines.source import resolve
-from edgellm.engines.store import BuildProfile, prepare
+from edgellm.engines.store import prepare
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
-import json
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
+from edgellm.engines.build_profile import BuildProfile
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.cache_directory import engines_dir
-from edgellm.engines.lowering import LOWERING_VERSION, QUANTISATIONS, LoweringPlan, plan_for
+from edgellm.engines.engine_key import EngineKey
+from edgellm.engines.fingerprint import PlatformFingerprint
+from edgellm.engines.lowering import LoweringPlan, plan_for
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.engines.source import ModelSource
-from edgellm.errors import CacheError, CheckpointError, ConfigError
+from edgellm.errors import CacheError, CheckpointError
 
-KEY_DIGITS = 16
 MAX_NAME_CHARACTERS = 80
 STAGING_PREFIX = ".staging-"
 LOCK_SUFFIX = ".lock"
@@ -36,24 +36,6 @@ SPARE_DISK_BYTES = 64 << 20
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-@dataclass(frozen=True, slots=True)
-class BuildProfile:
-    """What a build is asked for. Lengths are tokens.
-
-    Of a native bundle only ``quantisation`` is keyed: its lengths and batch are options of the start, bounded by the
-    model's context length, so that one bundle serves them all. Engines with compiled profiles key every value.
-    """
-
-    max_input_len: int = 4096
-    max_batch_size: int = 1
-    max_kv_cache_capacity: int = 8192
-    quantisation: str = "auto"
-
-    def __post_init__(self) -> None:
-        if self.quantisation not in QUANTISATIONS:
-            raise ConfigError(f"quantisation {self.quantisation!r} is not one of {', '.join(QUANTISATIONS)}")
 
 
 def prepare(
@@ -67,7 +49,9 @@ def prepare(
     profile = profile or BuildProfile()
     plan = plan_for(source, profile.quantisation)
     root = engines_dir(cache_dir)
-    name = f"{_safe_name(source.model_id)}-{bundle_key(plan)[:KEY_DIGITS]}"
+    resolved = replace(profile, quantisation=plan.quantisation)
+    key = EngineKey.of(PlatformFingerprint.native(), resolved, plan.checkpoint_digest, None)
+    name = f"{_safe_name(source.model_id)}-{key.short}"
     found = _load_existing(root / name)
     if found is not None:
         return found
@@ -82,16 +66,6 @@ def prepare(
             return _build(plan, root, name, on_progress)
     except OSError as error:
         raise _cache_error(error, root) from error
-
-
-def bundle_key(plan: LoweringPlan) -> str:
-    """Hexadecimal SHA-256 over everything that decides the bundle's files, and over no path."""
-    inputs = {
-        "checkpoint": plan.checkpoint_digest,
-        "quantisation": plan.quantisation,
-        "lowering_version": LOWERING_VERSION,
-    }
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def remove_abandoned_staging(root: Path, own: str = "") -> None:

@@ -7,11 +7,12 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
+from edgellm.engines.build_profile import BuildProfile
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.engines.source import ModelSource, resolve
-from edgellm.engines.store import BuildProfile, prepare
+from edgellm.engines.store import prepare
 from edgellm.errors import UnsupportedModelError
 from edgellm.parsing.prompt_codec import PromptCodec
 from edgellm.runtime.capabilities import Capabilities

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from edgellm.engines import store
+from edgellm.engines.build_profile import BuildProfile
 from edgellm.engines.bundle import Bundle
+from edgellm.engines.fingerprint import PlatformFingerprint
 from edgellm.engines.progress import Progress
 from edgellm.engines.source import ModelSource, SourceKind, resolve
-from edgellm.engines.store import BuildProfile, prepare
+from edgellm.engines.store import prepare
 from edgellm.errors import CacheError, ConfigError, ModelSourceError
 
 DEADLINE_SECONDS = 120
@@ -93,7 +95,9 @@ def test_quantisation_and_lowering_version_are_keyed(
     auto = prepare(source, cache)
     assert prepare(source, cache, profile=BuildProfile(quantisation="q8_0")) == auto
     assert prepare(source, cache, profile=BuildProfile(quantisation="f16")).directory != auto.directory
-    monkeypatch.setattr(store, "LOWERING_VERSION", 10_000)
+    monkeypatch.setattr(
+        store.PlatformFingerprint, "native", lambda: PlatformFingerprint("native", {"lowering_version": 10_000})
+    )
     assert prepare(source, cache).directory != auto.directory
 
 

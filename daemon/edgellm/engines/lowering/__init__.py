@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from edgellm.engines.lowering.gguf_plan import GgufPlan
-from edgellm.engines.lowering.plan import LOWERING_VERSION, QUANTISATIONS, LoweringPlan
+from edgellm.engines.lowering.plan import LoweringPlan
 from edgellm.engines.source import ModelSource, SourceKind
 
-__all__ = ["LOWERING_VERSION", "QUANTISATIONS", "LoweringPlan", "plan_for"]
+__all__ = ["LoweringPlan", "plan_for"]
 
 
 def plan_for(source: ModelSource, quantisation: str) -> LoweringPlan:

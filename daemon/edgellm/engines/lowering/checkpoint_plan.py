@@ -17,12 +17,13 @@ from edgellm.engines.bundle import (
     Bundle,
 )
 from edgellm.engines.checkpoint import Checkpoint
+from edgellm.engines.fingerprint import LOWERING_VERSION
 from edgellm.engines.gguf_file import read_gguf
 from edgellm.engines.gguf_model import model_shape
 from edgellm.engines.json_file import Fields, parse_object
 from edgellm.engines.lowering.model_config import decoder_config
 from edgellm.engines.lowering.model_file import ModelFileContent, model_file_bytes, write_model_file
-from edgellm.engines.lowering.plan import LOWERING_VERSION, write_json, write_text
+from edgellm.engines.lowering.plan import write_json, write_text
 from edgellm.engines.lowering.tensor_map import plan_tensors
 from edgellm.engines.lowering.vocabulary import Vocabulary, read_vocabulary
 from edgellm.engines.progress import Progress, ProgressCallback

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from edgellm.engines.build_profile import AS_IS
 from edgellm.engines.bundle import (
     CHAT_TEMPLATE_FILE,
     CONFIG_FILE,
@@ -16,10 +17,11 @@ from edgellm.engines.bundle import (
     Bundle,
 )
 from edgellm.engines.file_digest import weights_digest
+from edgellm.engines.fingerprint import LOWERING_VERSION
 from edgellm.engines.gguf_file import GgufFile, read_gguf
 from edgellm.engines.gguf_model import model_shape
 from edgellm.engines.gguf_placement import place_file
-from edgellm.engines.lowering.plan import LOWERING_VERSION, write_json, write_text
+from edgellm.engines.lowering.plan import write_json, write_text
 from edgellm.engines.progress import ProgressCallback
 from edgellm.engines.source import ModelSource
 from edgellm.engines.tokenizer_json import tokenizer_files
@@ -40,13 +42,13 @@ class GgufPlan:
     """The header is read and checked at once; tensors are not touched before ``write``."""
 
     def __init__(self, source: ModelSource, quantisation: str) -> None:
-        if quantisation != "auto":
+        if quantisation not in ("auto", AS_IS):
             raise ConfigError(
                 f"quantisation {quantisation!r} applies to safetensors checkpoints; the weights of a GGUF file are "
                 "served as they are: leave quantisation at auto"
             )
         self._source = source
-        self.quantisation = "as-is"
+        self.quantisation = AS_IS
         try:
             self._gguf = read_gguf(source.path)
             self._shape = model_shape(self._gguf)

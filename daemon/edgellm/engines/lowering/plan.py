@@ -10,11 +10,6 @@ from edgellm.engines.bundle import Bundle
 from edgellm.engines.progress import ProgressCallback
 from edgellm.errors import CheckpointError
 
-# Part of every key. Raise it whenever the files of a bundle would come out differently for the same checkpoint:
-# tensor layout, quantiser (gguf is pinned), metadata, tokenizer, template or config.
-LOWERING_VERSION = 1
-QUANTISATIONS = ("auto", "f32", "f16", "q8_0", "q4_0", "q4_1")
-
 
 class LoweringPlan(Protocol):
     """``checkpoint_digest`` identifies the source whatever its path; ``output_bytes`` is what the bundle will take."""
