@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from edgellm.parsing.chat_template import ChatTemplate
 from edgellm.parsing.special_text import SpecialTextGuard, token_ids
 from edgellm.parsing.template_messages import normalise_messages, normalise_tools, plain_text
 from edgellm.parsing.template_traits import TemplateTraits, template_traits
+from edgellm.parsing.token_length import longest_token_bytes
 
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
@@ -27,6 +28,8 @@ MAX_TOKENIZER_BYTES = 256 << 20
 MAX_TOKENIZER_CONFIG_BYTES = 16 << 20
 SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 PROBE_TEXT = "Hello, w\u00f6rld 42!"
+LengthCheck = Callable[[int], None]
+"""Called before text is tokenised with a number of tokens that it has at least; may raise to refuse it."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -39,6 +42,7 @@ class PromptCodec:
         kind = type(self._tokenizer.model).__name__
         if kind != "BPE":
             raise UnsupportedModelError(f"{TOKENIZER_FILE}: tokenizers of kind {kind} are not supported (BPE is)")
+        self._longest_token_bytes = longest_token_bytes(json.loads(tokenizer_json))
         self._guard = SpecialTextGuard(tokenizer_json, self._tokenizer)
         self.special_tokens = _special_tokens(config)
         self.template: ChatTemplate | None = None
@@ -90,21 +94,31 @@ class PromptCodec:
         add_generation_prompt: bool = True,
         enable_thinking: bool | None = None,
         reasoning_effort: str = "",
+        check_length: LengthCheck | None = None,
     ) -> list[int]:
         """Token ids of a chat prompt. ``tool_choice`` "none" shows the model no tools.
 
         Raises RequestError naming the message; UnsupportedParameterError when the model has no chat template.
         """
         if not apply_chat_template:
-            return self.encode_text(plain_text(messages, _checked))
+            return self.encode_text(plain_text(messages, _checked), check_length=check_length)
         shown_tools = () if tool_choice == "none" else tools
-        return self._guard.encode(
-            self._rendered(messages, shown_tools, add_generation_prompt, enable_thinking, reasoning_effort)
-        )
+        rendered = self._rendered(messages, shown_tools, add_generation_prompt, enable_thinking, reasoning_effort)
+        if check_length is not None:
+            check_length(self.fewest_tokens(self._guard.unmark(rendered)))
+        return self._guard.encode(rendered)
 
-    def encode_text(self, text: str, *, param: str = "prompt") -> list[int]:
+    def fewest_tokens(self, text: str) -> int:
+        """A number of tokens that ``text`` has at least, found without tokenising it; 0 where nothing can be said."""
+        if self._longest_token_bytes is None:
+            return 0
+        return -(-len(text.encode("utf-8", "surrogatepass")) // self._longest_token_bytes)
+
+    def encode_text(self, text: str, *, param: str = "prompt", check_length: LengthCheck | None = None) -> list[int]:
         """Token ids of raw text, with a begin token when the model wants one and the text does not bring it."""
         _checked(text, param)
+        if check_length is not None:
+            check_length(self.fewest_tokens(text))
         ids = token_ids(self._tokenizer, text, add_special_tokens=True)
         bos = self._bos_token_id
         return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids

@@ -15,23 +15,29 @@ class LengthLimits:
     max_input_len: int
     max_kv_cache_capacity: int
 
+    def refuse_longer(self, fewest_tokens: int, max_tokens: int, *, param: str) -> None:
+        """Raise ContextLengthError for a prompt that has at least ``fewest_tokens``, before it is tokenised."""
+        if fewest_tokens > self.max_input_len:
+            raise _too_long(f"at least {fewest_tokens}", max_tokens, "max_input_len", self.max_input_len, param)
+
     def fitted(self, params: SamplingParams, prompt_tokens: int, *, param: str) -> SamplingParams:
         """Give the params with ``max_tokens`` lowered to what remains. Raises ContextLengthError where none does."""
         if prompt_tokens > self.max_input_len:
-            raise self._too_long(params, prompt_tokens, "max_input_len", self.max_input_len, param)
-        remaining_tokens = self.max_kv_cache_capacity - prompt_tokens
+            raise _too_long(prompt_tokens, params.max_tokens, "max_input_len", self.max_input_len, param)
+        capacity_tokens = self.max_kv_cache_capacity
+        remaining_tokens = capacity_tokens - prompt_tokens
         if remaining_tokens < 1:
-            raise self._too_long(params, prompt_tokens, "max_kv_cache_capacity", self.max_kv_cache_capacity, param)
+            raise _too_long(prompt_tokens, params.max_tokens, "max_kv_cache_capacity", capacity_tokens, param)
         if params.max_tokens <= remaining_tokens:
             return params
         return replace(params, max_tokens=remaining_tokens)
 
-    @staticmethod
-    def _too_long(
-        params: SamplingParams, prompt_tokens: int, limit_name: str, limit_tokens: int, param: str
-    ) -> ContextLengthError:
-        return ContextLengthError(
-            f"the prompt has {prompt_tokens} tokens and asks for up to {params.max_tokens} more; the limit of this "
-            f"model is {limit_tokens} tokens ({limit_name}): shorten the prompt",
-            param=param,
-        )
+
+def _too_long(
+    prompt_tokens: int | str, max_tokens: int, limit_name: str, limit_tokens: int, param: str
+) -> ContextLengthError:
+    return ContextLengthError(
+        f"the prompt has {prompt_tokens} tokens and asks for up to {max_tokens} more; the limit of this "
+        f"model is {limit_tokens} tokens ({limit_name}): shorten the prompt",
+        param=param,
+    )

@@ -22,8 +22,14 @@ _TEMPLATE_TOKENS = 512
 _TEMPLATE_TOKENS_PER_MESSAGE = 32
 
 
+LengthCheck = Callable[[int], None]
+
+
 class PromptCodec(Protocol):
-    """Renders and tokenises as the checkpoint's author meant it. Thread-safe."""
+    """Renders and tokenises as the checkpoint's author meant it. Thread-safe.
+
+    ``check_length`` is called before tokenising with a number of tokens that the prompt has at least; it may raise.
+    """
 
     def encode_chat(
         self,
@@ -33,9 +39,10 @@ class PromptCodec(Protocol):
         add_generation_prompt: bool = ...,
         enable_thinking: bool = ...,
         reasoning_effort: str = ...,
+        check_length: LengthCheck | None = ...,
     ) -> list[int]: ...
 
-    def encode_text(self, text: str) -> list[int]: ...
+    def encode_text(self, text: str, *, check_length: LengthCheck | None = ...) -> list[int]: ...
 
 
 class PromptFrontEnd(Protocol):
@@ -66,24 +73,30 @@ class TokenisingFrontEnd:
         """Encode one request of a native batch: the callback for requests that bring messages and no ids."""
         item = native_request.requests[index]
         messages = [template_message(message) for message in item.messages]
+        check_length = self._length_check(native_request.max_generate_length, "messages")
         if not native_request.apply_chat_template:
-            return self._codec.encode_text("".join(part.content for m in item.messages for part in m.contents))
+            text = "".join(part.content for m in item.messages for part in m.contents)
+            return self._codec.encode_text(text, check_length=check_length)
         return self._codec.encode_chat(
             messages,
             tools=[template_tool(tool) for tool in native_request.tools],
             add_generation_prompt=native_request.add_generation_prompt,
             enable_thinking=native_request.enable_thinking,
             reasoning_effort=native_request.reasoning_effort,
+            check_length=check_length,
         )
 
     def _token_ids(self, prompt: Prompt, params: SamplingParams) -> Sequence[int]:
+        check_length = self._length_check(params.max_tokens, _prompt_param(prompt))
         if isinstance(prompt, TokenPrompt):
+            self._limits.fitted(params, len(prompt.token_ids), param="prompt")  # before each of them is looked at
             return self._checked_ids(prompt.token_ids)
         if isinstance(prompt, TextPrompt):
-            return self._codec.encode_text(unicode_text(prompt.text, "prompt"))
+            return self._codec.encode_text(unicode_text(prompt.text, "prompt"), check_length=check_length)
         messages = normalise_messages(prompt.messages)
         if not prompt.apply_chat_template:
-            return self._codec.encode_text("".join(part.content for m in messages for part in m.contents))
+            text = "".join(part.content for m in messages for part in m.contents)
+            return self._codec.encode_text(text, check_length=check_length)
         tools, _ = normalise_tools(prompt.tools, prompt.tool_choice)
         return self._codec.encode_chat(
             [template_message(message) for message in messages],
@@ -91,7 +104,11 @@ class TokenisingFrontEnd:
             add_generation_prompt=prompt.add_generation_prompt,
             enable_thinking=params.enable_thinking,
             reasoning_effort=params.reasoning_effort,
+            check_length=check_length,
         )
+
+    def _length_check(self, max_tokens: int, param: str) -> LengthCheck:
+        return lambda fewest_tokens: self._limits.refuse_longer(fewest_tokens, max_tokens, param=param)
 
     def _checked_ids(self, token_ids: Sequence[int]) -> Sequence[int]:
         for token_id in token_ids:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,27 @@ from edgellm.runtime.prompt_front_end import TokenisingFrontEnd
 
 VOCAB_SIZE = 1000
 CONTEXT_TOKENS = 8192
+LONGEST_WORD_BYTES = 8
 
 
 class WordCodec:
     """One token a word; remembers what it was given."""
 
     def __init__(self) -> None:
+        self.encoded: list[str] = []
         self.chats: list[tuple[list[dict[str, Any]], dict[str, Any]]] = []
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], check_length: Callable[[int], None] | None = None, **options: Any
+    ) -> list[int]:
         self.chats.append(([dict(message) for message in messages], options))
-        return self.encode_text(" ".join(str(message.get("content")) for message in messages))
+        text = " ".join(str(message.get("content")) for message in messages)
+        return self.encode_text(text, check_length=check_length)
 
-    def encode_text(self, text: str) -> list[int]:
+    def encode_text(self, text: str, *, check_length: Callable[[int], None] | None = None) -> list[int]:
+        if check_length is not None:
+            check_length(-(-len(text.encode()) // LONGEST_WORD_BYTES))
+        self.encoded.append(text)
         return [len(word) % VOCAB_SIZE for word in text.split()]
 
 

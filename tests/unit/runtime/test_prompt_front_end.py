@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.runtime.scripted_model import VOCAB_SIZE, WordCodec
+from tests.unit.runtime.scripted_model import LONGEST_WORD_BYTES, VOCAB_SIZE, WordCodec
 from tests.unit.runtime.scripted_runtime import ScriptedModule
 
 from edgellm.errors import ContextLengthError, RequestError, UnsupportedParameterError
@@ -42,6 +42,31 @@ def test_a_prompt_over_the_input_limit_names_it_with_the_numbers() -> None:
     with pytest.raises(ContextLengthError, match=r"11 tokens.* 7 more.* 10 tokens \(max_input_len\)") as refusal:
         tokenising().encode(ask(words(11), max_tokens=7))
     assert refusal.value.param == "prompt"
+
+
+LONG = "w" * (LIMITS.max_input_len * LONGEST_WORD_BYTES)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        lambda text: TextPrompt(text),
+        lambda text: ChatPrompt([{"role": "user", "content": text}]),
+        lambda text: ChatPrompt([{"role": "user", "content": text}], apply_chat_template=False),
+    ],
+)
+def test_a_prompt_that_must_be_too_long_is_refused_before_it_is_tokenised(prompt: Any) -> None:
+    codec = WordCodec()
+    tokenising(codec).encode(ask(prompt(LONG)))
+    assert codec.encoded == [LONG]
+    with pytest.raises(ContextLengthError, match=r"at least 11 tokens.* 10 tokens \(max_input_len\)"):
+        tokenising(codec).encode(ask(prompt(LONG + "w")))
+    assert codec.encoded == [LONG]
+
+
+def test_too_many_ids_are_refused_before_each_is_looked_at() -> None:
+    with pytest.raises(ContextLengthError, match="11 tokens"):
+        tokenising().encode(ask(TokenPrompt([-1] * 11)))
 
 
 def test_a_prompt_that_fills_the_kv_store_names_it() -> None:
@@ -112,6 +137,11 @@ def test_the_native_callback_encodes_messages_of_the_contract() -> None:
     native.apply_chat_template = False
     assert tokenising(codec).encode_native(native, 0) == [3, 3]
     assert len(codec.chats) == 1
+    message.contents = [module.MessageContent("text", LONG + "w")]
+    item.messages = [message]
+    native.requests = [item]
+    with pytest.raises(ContextLengthError, match="at least 11 tokens"):
+        tokenising(codec).encode_native(native, 0)
 
 
 def measuring(counts: list[GenerationRequest], tokens: int | None, capacity: int = 4000) -> MeasuringFrontEnd:

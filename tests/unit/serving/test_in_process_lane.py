@@ -118,9 +118,9 @@ def test_long_prompts_are_tokenised_off_the_event_loop() -> None:
     threads: list[str] = []
 
     class NotingCodec(WordCodec):
-        def encode_text(self, text: str) -> list[int]:
+        def encode_text(self, text: str, **options: Any) -> list[int]:
             threads.append(threading.current_thread().name)
-            return super().encode_text(text)
+            return super().encode_text(text, **options)
 
     async def scenario() -> None:
         lane = lane_of(ScriptedModule(), codec=NotingCodec())
