@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from edgellm.api.chat_prompt import chat_prompt
 from edgellm.api.generation_response import AnswerShape, GenerationResponse
-from edgellm.api.sampling import chat_sampling
+from edgellm.api.sampling import as_asked, chat_sampling
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.stream_format import ChatStreamFormat, StreamHead
 from edgellm.api.whole_format import chat_answer
@@ -34,7 +34,7 @@ async def chat_completions(service: ApiService, request: Request) -> GenerationR
     shape = AnswerShape(
         stream=ChatStreamFormat(head, body.n, top_logprobs, with_usage) if body.stream else None,
         whole=partial(chat_answer, head, top_logprobs),
-        by_response_format=body.response_format is not None,
+        as_asked=partial(as_asked, by_response_format=body.response_format is not None),
     )
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
 

@@ -12,8 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from edgellm.api.client_presence import ClientPresence
-from edgellm.api.sampling import as_asked
-from edgellm.api.stream_format import HEARTBEAT, StreamFormat
+from edgellm.api.stream_format import StreamFormat
 from edgellm.api.usage import Usage
 from edgellm.api.whole_format import Choice
 from edgellm.errors import EdgeLLMError, RequestError
@@ -35,13 +34,14 @@ class AnswerShape:
 
     ``stream`` formats it as a stream and is None for a whole answer, which ``whole`` makes of the choices and the
     usage. ``answer_format`` says how the model writes reasoning and calls: with it the formats get answer events;
-    None leaves the text as it is, and a stream gets the deltas themselves, at no cost.
+    None leaves the text as it is, and a stream gets the deltas themselves, at no cost. ``as_asked`` gives an error
+    about the prompt or its guide the names that this protocol has for them.
     """
 
     stream: StreamFormat | None
     whole: Callable[[Sequence[Choice], dict[str, Any]], dict[str, Any]]
     answer_format: AnswerFormat | None = None
-    by_response_format: bool = False
+    as_asked: Callable[[RequestError], RequestError] = lambda error: error
 
 
 class GenerationResponse(Response):
@@ -62,7 +62,7 @@ class GenerationResponse(Response):
             try:
                 generation = await presence.unless_gone(self._engine.generate(self._job))
             except RequestError as error:
-                raise as_asked(error, by_response_format=self._shape.by_response_format) from None
+                raise self._shape.as_asked(error) from None
             presence.on_leave(lambda: generation.cancel(CancelCause.CLIENT_LEFT))
             try:
                 if self._shape.stream is None:
@@ -99,10 +99,13 @@ class GenerationResponse(Response):
     ) -> None:
         kind = (b"x-edgellm-streaming", generation.capabilities.streaming.encode())
         await send({"type": "http.response.start", "status": 200, "headers": [*_STREAM_HEADERS, kind]})
+        opening = stream.opening(generation.prompt_tokens)
+        if opening:
+            await send({"type": "http.response.body", "body": opening, "more_body": True})
         parsers = self._parsers()
         usage = Usage(self._job.choices)
         try:
-            deltas = await self._first_deltas(generation, send)
+            deltas = await self._first_deltas(generation, stream, send)
             while deltas:
                 for item in deltas:
                     usage.take(item)
@@ -125,13 +128,13 @@ class GenerationResponse(Response):
         answer_format = self._shape.answer_format
         return None if answer_format is None else [ChoiceEvents(answer_format) for _ in range(self._choices)]
 
-    async def _first_deltas(self, generation: Generation, send: Send) -> Any:
+    async def _first_deltas(self, generation: Generation, stream: StreamFormat, send: Send) -> Any:
         while True:
             try:
                 async with asyncio.timeout(self._heartbeat_seconds):
                     return await generation.next_deltas()
             except TimeoutError:
-                await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
+                await send({"type": "http.response.body", "body": stream.heartbeat, "more_body": True})
 
 
 def _formatted(stream: StreamFormat, parser: ChoiceEvents, item: ChoiceDelta) -> str:

@@ -48,7 +48,17 @@ class StreamHead:
 
 
 class StreamFormat(Protocol):
-    """One protocol's stream. Which of ``delta`` and ``events`` is called depends on the shape of the answer."""
+    """One protocol's stream. Which of ``delta`` and ``events`` is called depends on the shape of the answer.
+
+    ``heartbeat`` is what is sent from time to time until the first token comes.
+    """
+
+    @property
+    def heartbeat(self) -> bytes: ...
+
+    def opening(self, prompt_tokens: int) -> bytes:
+        """What is sent as soon as the request was accepted; 0 ``prompt_tokens`` are not known yet."""
+        ...
 
     def delta(self, index: int, delta: StreamDelta) -> str:
         """What is sent for a delta of a choice whose text is left as it is; the finished one ends the choice."""
@@ -68,12 +78,17 @@ class StreamFormat(Protocol):
 
 
 class _OpenAiStream:
-    """The ends that both kinds of completions have."""
+    """The beginning and the ends that both kinds of completions have."""
+
+    heartbeat = HEARTBEAT
 
     def __init__(self, head: StreamHead, with_usage: bool) -> None:
         self._head = head
         self._with_usage = with_usage
         self._end = '],"usage":null}\n\n' if with_usage else "]}\n\n"
+
+    def opening(self, prompt_tokens: int) -> bytes:
+        return b""
 
     def ending(self, usage: dict[str, Any]) -> bytes:
         if not self._with_usage:

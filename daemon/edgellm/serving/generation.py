@@ -75,6 +75,8 @@ class Generation:
     ) -> None:
         self.report = report
         self.capabilities = capabilities
+        self.prompt_tokens = sum(len(request.prompt_token_ids or ()) for request in requests)
+        """Known from the start where the front end tokenises; 0 where the runtime does."""
         self._buffer = DeltaBuffer()
         self._pending = deque(enumerate(requests))
         self._active: set[LaneGeneration] = set()
