@@ -1,7 +1,9 @@
-"""NVIDIA's published runtime module on a machine without a GPU: fetched by pin, loaded beside stubs of its neighbours.
+"""NVIDIA's published package on a machine without a GPU: fetched by pin, its module loaded beside stubs of neighbours.
 
 The module needs CUDA's runtime library for its versioned symbols and three libraries (TensorRT, its ONNX parser and
 the GPU driver) only by name, as long as nothing calls into them. So these three are empty libraries made here.
+
+The package's Python files are kept too, in a folder of their own that only processes of their own import from.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -35,6 +38,9 @@ CUDA_PACKAGE_SHA256 = "df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a8628314
 PAYLOAD_FOLDER = "tensorrt_edgellm/_native/payloads/x86-ubuntu2204-cu13-sm80"
 CUDA_MEMBER = "nvidia/cu13/lib/libcudart.so.13"
 COMMANDS_MEMBER = "tensorrt_edgellm-0.11.0.dist-info/entry_points.txt"
+# Everything that is Python or describes the package; no payload.
+SOURCES = re.compile(r"(experimental|tensorrt_edgellm)/(?!_native/payloads/).*\.(py|json)|.*\.dist-info/METADATA")
+SITE_FOLDER = "site"
 STUB_NAMES = ("libnvinfer.so.10", "libnvonnxparser.so.10", "libcuda.so.1")
 OLDEST_GLIBC = (2, 35)
 
@@ -47,7 +53,7 @@ class NotFetchedError(Exception):
 
 @dataclass(frozen=True)
 class NvidiaBinary:
-    """A folder that holds the extension, CUDA's runtime library, the stubs, and the list of the package's commands."""
+    """A folder: the extension, CUDA's runtime library, the stubs, the list of the package's commands, ``site``."""
 
     folder: Path
 
@@ -58,6 +64,11 @@ class NvidiaBinary:
     @property
     def commands(self) -> str:
         return (self.folder / Path(COMMANDS_MEMBER).name).read_text()
+
+    @property
+    def site(self) -> Path:
+        """The package's Python files and metadata, as on the path of an installation, without payloads."""
+        return self.folder / SITE_FOLDER
 
     def load(self) -> ModuleType:
         """Import the module. Once in a process: its neighbours stay loaded for good."""
@@ -96,10 +107,10 @@ def cache_folder() -> Path:
 
 
 def fetch(cache: Path) -> NvidiaBinary:
-    """Give the binary out of the cache, or download it: about 200 MB once, of which 25 MB are kept."""
+    """Give the binary out of the cache, or download it: about 200 MB once, of which 35 MB are kept."""
     python = sys.version_info[:2]
     members = (f"{PAYLOAD_FOLDER}/{_MODULE_NAME}", COMMANDS_MEMBER)
-    pinned = (PACKAGE_SHA256_BY_PYTHON[python], CUDA_PACKAGE_SHA256, *members)
+    pinned = (PACKAGE_SHA256_BY_PYTHON[python], CUDA_PACKAGE_SHA256, *members, SOURCES.pattern)
     digest = hashlib.sha256("\n".join(pinned).encode()).hexdigest()
     folder = cache / f"nvidia-runtime-{digest[:16]}"
     if folder.is_dir():
@@ -109,7 +120,10 @@ def fetch(cache: Path) -> NvidiaBinary:
         work = Path(name)
         ready = work / "ready"
         ready.mkdir()
-        _extract(_download(PACKAGE, PACKAGE_SHA256_BY_PYTHON[python], work), members, ready)
+        wheel = _download(PACKAGE, PACKAGE_SHA256_BY_PYTHON[python], work)
+        _extract(wheel, members, ready)
+        _extract_sources(wheel, ready / SITE_FOLDER)
+        wheel.unlink()
         _extract(_download(CUDA_PACKAGE, CUDA_PACKAGE_SHA256, work), (CUDA_MEMBER,), ready)
         for stub in STUB_NAMES:
             _make_stub(ready / stub)
@@ -137,13 +151,17 @@ def _download(requirement: str, sha256: str, work: Path) -> Path:
 
 
 def _extract(wheel: Path, prefixes: Sequence[str], folder: Path) -> None:
-    """Take the one member that begins with each prefix, and drop the wheel."""
+    """Take the one member that begins with each prefix."""
     with zipfile.ZipFile(wheel) as archive:
         for prefix in prefixes:
             (member,) = (name for name in archive.namelist() if name.startswith(prefix))
             with archive.open(member) as source, (folder / Path(member).name).open("wb") as target:
                 shutil.copyfileobj(source, target)
-    wheel.unlink()
+
+
+def _extract_sources(wheel: Path, site: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site, [name for name in archive.namelist() if SOURCES.fullmatch(name)])
 
 
 def _make_stub(path: Path) -> None:
