@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgellm.engines.build_profile import SPEC_TYPES
+
 NO_METHOD = "none"
 # What a launch asks for; a separate draft checkpoint turns mtp into another kind of engine.
 SPECULATIVE_METHODS = ("eagle3", "mtp", "dflash", "jetspec", "dspark")
 MTP_WITH_DRAFT = "gemma4_mtp"
-ENGINE_METHODS = (*SPECULATIVE_METHODS, MTP_WITH_DRAFT)
-METHODS_WITH_DRAFT_CHECKPOINT = frozenset(ENGINE_METHODS) - {"mtp"}
+METHODS_WITH_DRAFT_CHECKPOINT = frozenset(SPEC_TYPES) - {NO_METHOD, "mtp"}
 # Methods whose base is compiled for a line, or for trees on demand.
 TREE_BASE_METHODS = frozenset({"mtp", "dflash", "jetspec", "dspark"})
 
