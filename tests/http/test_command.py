@@ -72,7 +72,7 @@ def test_with_keys_the_printed_lines_take_the_key_from_the_environment(
     asked = edgellm("chat", "Hello", "--url", daemon.url, "--max-tokens", "4", EDGELLM_API_KEY="alices-long-secret-key")
     assert asked.returncode == 0, asked.stderr
     refused = edgellm("chat", "Hello", "--url", daemon.url)
-    assert refused.returncode == 69
+    assert refused.returncode == 77
     assert "401" in refused.stderr
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} — see {self.prog} --help")
+
+    def print_help(self, file: Any = None) -> None:
+        # argparse passes over a help text that cannot be written; main says it.
+        stream = sys.stdout if file is None else file
+        stream.write(self.format_help())
+        stream.flush()
 
 
 @dataclass(frozen=True, slots=True)

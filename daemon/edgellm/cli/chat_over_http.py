@@ -26,6 +26,20 @@ class ServerAnswerError(EdgeLLMError):
     exit_code = 69
 
 
+class RequestRefusedError(ServerAnswerError):
+    """The server is well; what was asked of it is not."""
+
+    code = "request_refused"
+    exit_code = 65
+
+
+class KeyRefusedError(ServerAnswerError):
+    """The server wants another key, or does not let this caller in."""
+
+    code = "key_refused"
+    exit_code = 77
+
+
 class Server:
     """One model of a server. ``model`` None means its only one."""
 
@@ -85,7 +99,9 @@ class Server:
             error = _error_of(response)
             connection.close()
             if response.status != 503 or error.get("code") != "model_loading":
-                raise ServerAnswerError(f"the server answered {response.status}: {error.get('message', 'no reason')}")
+                raise _kind_of(response.status)(
+                    f"the server answered {response.status}: {error.get('message', 'no reason')}"
+                )
             if not said:
                 sys.stderr.write("edgellm: the model is loading; waiting …\n")
                 said = True
@@ -126,6 +142,13 @@ def _split(url: str) -> SplitResult:
         raise UsageError(f"--url {url!r} is no address of a server — for example {'http://127.0.0.1:8000'}")
     path = parts.path.rstrip("/")
     return parts._replace(path=path if path.endswith("/v1") else f"{path}/v1", query="", fragment="")
+
+
+def _kind_of(status: int) -> type[ServerAnswerError]:
+    if status in (401, 403):
+        return KeyRefusedError
+    may_pass = status in (408, 429) or status >= 500
+    return ServerAnswerError if may_pass or status < 400 else RequestRefusedError
 
 
 def _error_of(response: http.client.HTTPResponse) -> dict[str, Any]:

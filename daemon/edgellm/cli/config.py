@@ -27,6 +27,7 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.action == "show":
         print("\n".join(effective_toml(loaded)))
     else:
+        loaded.refuse_unknown_variables()
         print(f"configuration is right ({loaded.file or 'no file; defaults and environment'})")
     return 0
 

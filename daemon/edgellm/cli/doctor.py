@@ -60,6 +60,7 @@ def _attempt(subject: str, check: Callable[[], str], *, needed: bool = True) -> 
 
 def _configuration(namespace: argparse.Namespace) -> str:
     loaded = load_from_arguments(namespace)
+    loaded.refuse_unknown_variables()
     return str(loaded.file or "no file; defaults and environment")
 
 

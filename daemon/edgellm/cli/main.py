@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
     import argparse
 
 EXIT_SOFTWARE = 70
+EXIT_OUTPUT = 74
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 DEBUG_VARIABLE = "EDGELLM_DEBUG"
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class VerbModule(Protocol):
@@ -78,20 +81,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output went away; nothing more can be said there, not even at interpreter exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say_no_more()
         return EXIT_BROKEN_PIPE
     except EdgeLLMError as error:
         if debug:
             raise
         _complain(str(error))
         return error.exit_code
-    except Exception as error:  # the last frame: a defect of ours is still one line and an exit code
-        if debug:
-            raise
-        _complain(f"internal error ({type(error).__name__}: {error}) — run again with --debug and report what it shows")
-        return EXIT_SOFTWARE
+    except OSError as error:
+        if debug or error.errno not in _OUTPUT_ERRORS:
+            return _defect(error, debug)
+        _say_no_more()
+        _complain(f"the output cannot be written ({error.strerror}) — make room where it goes")
+        return EXIT_OUTPUT
+    except Exception as error:
+        return _defect(error, debug)
     return code
+
+
+def _defect(error: Exception, debug: bool) -> int:
+    """The last frame: a defect of ours is still one line and an exit code."""
+    if debug:
+        raise error
+    _complain(f"internal error ({type(error).__name__}: {error}) — run again with --debug and report what it shows")
+    return EXIT_SOFTWARE
+
+
+def _say_no_more() -> None:
+    """Nothing more can be said on standard output, not even what is buffered for the interpreter's exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_what_the_terminal_cannot() -> None:

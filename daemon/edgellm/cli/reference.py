@@ -87,8 +87,9 @@ def cli_page() -> str:
     lines += [
         "",
         "Errors are one line on standard error, `edgellm: what — what to do`. Exit codes: 0 done, 64 wrong command",
-        "line, 65 damaged or unsupported model, 66 model not there, 69 no usable runtime, port or server, 70 internal",
-        "error, 78 wrong configuration, 130 interrupted. `--debug` shows tracebacks.",
+        "line, 65 damaged or unsupported model or a request that the server refuses, 66 model not there, 69 no usable",
+        "runtime, port or server, 70 internal error, 73 unusable cache, 74 output that cannot be written, 77 a key",
+        "that the server refuses, 78 wrong configuration, 130 interrupted. `--debug` shows tracebacks.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from edgellm.cli.arguments import (
     MODEL_OPTIONS,
@@ -34,7 +35,10 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.model_argument and namespace.model:
         raise UsageError("give models as arguments or with --model, not both")
     models, spelling = (namespace.model, "--model") if namespace.model else (namespace.model_argument, "MODEL")
-    settings = load_from_arguments(namespace, models, spelling).settings
+    loaded = load_from_arguments(namespace, models, spelling)
+    if loaded.unknown_variables:
+        names = ", ".join(loaded.unknown_variables)
+        sys.stderr.write(f"edgellm: warning: no setting is called {names} — it has no effect\n")
     from edgellm.service.start import start
 
-    return start(settings)
+    return start(loaded.settings)

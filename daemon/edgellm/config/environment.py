@@ -18,6 +18,18 @@ ENVIRONMENT_PREFIX = "EDGELLM_"
 FILE_VARIABLE = "EDGELLM_CONFIG"
 MODEL_VARIABLE = "EDGELLM_MODEL"
 
+# Names with the prefix that are no settings: the command's own, those of a source checkout, and those that NVIDIA's
+# TensorRT Edge-LLM reads.
+OTHER_VARIABLES = frozenset(
+    ENVIRONMENT_PREFIX + name
+    for name in (
+        *("CONFIG", "MODEL", "DEBUG", "API_KEY", "URL"),
+        *("PYTHON", "TESTS", "VENV", "GGML_DIR", "SANITIZE", "TEST_CACHE"),
+        *("PLUGIN_PATH", "PYBIND_DIR", "NCCL_SO_PATH", "IGNORE_EOS", "GDN_TIME_COMMIT", "FORCE_TOKENS_FILE"),
+        *("ENABLE_PDL", "DUMP_LOGITS_KVCACHE_DIR", "DSPARK_W", "DISABLE_CUDA_GRAPH"),
+    )
+)
+
 KeyPath = tuple[str | int, ...]
 
 
@@ -47,6 +59,12 @@ def environment_values(environ: Mapping[str, str]) -> Iterator[tuple[KeyPath, An
             _refuse_lookalike(variable, known)
     if environ.get(MODEL_VARIABLE):
         yield ("models",), [parse_model_argument(environ[MODEL_VARIABLE], MODEL_VARIABLE)], MODEL_VARIABLE
+
+
+def unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Variables with edgellm's prefix that nothing is known to read. They have no effect."""
+    known = {environment_variable(path) for path, _ in scalar_fields()} | OTHER_VARIABLES
+    return tuple(sorted(name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and name not in known))
 
 
 def _refuse_lookalike(variable: str, known: Mapping[str, object]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from edgellm.config.environment import FILE_VARIABLE, KeyPath, environment_values
+from edgellm.config.environment import FILE_VARIABLE, KeyPath, environment_values, unknown_variables
 from edgellm.config.settings import DEFAULT_MODEL_SOURCE, ModelSettings, Settings
 from edgellm.errors import ConfigError
 
@@ -23,11 +23,20 @@ FILE_BYTES_MAX = 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """``origins`` says for each dotted key that was set where its value came from; the others are defaults."""
+    """``origins`` says for each dotted key that was set where its value came from; the others are defaults.
+
+    ``unknown_variables`` of the environment look like settings and are none.
+    """
 
     settings: Settings
     origins: Mapping[str, str]
     file: Path | None
+    unknown_variables: tuple[str, ...] = ()
+
+    def refuse_unknown_variables(self) -> None:
+        if self.unknown_variables:
+            names = ", ".join(self.unknown_variables)
+            raise ConfigError(f"no setting of edgellm is called {names} — check the spelling, or unset it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +93,7 @@ def load_settings(
         settings = Settings.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(_describe(error.errors()[0], origins, found)) from None
-    return LoadedSettings(settings, origins, found)
+    return LoadedSettings(settings, origins, found, unknown_variables(environ))
 
 
 def _find_file(named: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -193,7 +202,7 @@ def _describe(error: ErrorDetails, origins: Mapping[str, str], file: Path | None
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return f"{where} must be a table"
     if kind == "value_error":
-        return f"{origin}: {context.get('error')}" if origin else str(context.get("error"))
+        return f"{where} {context.get('error')}"
     if kind == "greater_than_equal":
         return f"{where} must be at least {context['ge']}"
     if kind == "greater_than":

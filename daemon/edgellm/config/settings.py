@@ -149,9 +149,9 @@ class ModelSettings(Section):
         if value is None:
             return value
         if value < 1:
-            raise ValueError("threads must be at least 1; leave it out to let edgellm choose")
+            raise ValueError("must be at least 1; leave it out to let edgellm choose")
         if value > limits.THREADS_MAX:
-            raise ValueError(f"threads must be at most {limits.THREADS_MAX}; leave it out to let edgellm choose")
+            raise ValueError(f"must be at most {limits.THREADS_MAX}; leave it out to let edgellm choose")
         return value
 
 
@@ -185,7 +185,7 @@ class Settings(Section):
         names = [model.name for model in models if model.name is not None]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f'models: the name "{name}" is given twice; each served model needs its own')
+                raise ValueError(f'has the name "{name}" twice; each served model needs its own')
         return models
 
     @property

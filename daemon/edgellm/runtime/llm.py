@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -26,6 +27,7 @@ from edgellm.runtime.llm_options import (
     ContextCacheConfig,
     LLMOptions,
     SpeculativeConfig,
+    path_text,
 )
 from edgellm.runtime.loaded_model import BundleLayout, LoadedModel
 from edgellm.runtime.loader import load
@@ -54,9 +56,9 @@ class LLM:
 
     def __init__(
         self,
-        model: str,
+        model: str | os.PathLike[str],
         *,
-        cache_dir: str = "",
+        cache_dir: str | os.PathLike[str] = "",
         runtime: str = "auto",
         executor: str = "auto",
         threads: int | None = None,
@@ -92,8 +94,8 @@ class LLM:
         if context_cache_config is not None:
             context_cache = ContextCacheConfig.parse(context_cache_config)
         options = LLMOptions(
-            model=model,
-            cache_dir=cache_dir,
+            model=path_text(model),
+            cache_dir=path_text(cache_dir),
             runtime=runtime,
             executor=executor,
             threads=threads,
@@ -116,7 +118,7 @@ class LLM:
         )
         if build_options is not None:
             options = options.with_build_options(BuildOptions.parse(build_options))
-        self._use(load(options, on_progress), cache_dir)
+        self._use(load(options, on_progress), options.cache_dir)
 
     @classmethod
     def over(cls, loaded: LoadedModel, cache_dir: str = "") -> Self:

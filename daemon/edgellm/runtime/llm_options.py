@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -76,6 +77,9 @@ class BuildOptions:
     max_image_tokens: int | None = None
     max_image_tokens_per_image: int | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "draft_model_dir", path_text(self.draft_model_dir))
+
     @classmethod
     def parse(cls, value: BuildOptions | Mapping[str, Any]) -> BuildOptions:
         return value if isinstance(value, cls) else _from_mapping(cls, value, "build_options")
@@ -90,6 +94,7 @@ class SpeculativeConfig:
     num_speculative_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "model", path_text(self.model))
         if self.method not in ("none", *SPECULATIVE_METHODS):
             raise ConfigError(f"speculative_config.method must be one of {', '.join(SPECULATIVE_METHODS)}")
         if self.num_speculative_tokens is not None:
@@ -211,6 +216,12 @@ class LLMOptions:
             limits=LengthLimits(min(longest_input, capacity), capacity),
             context_cache=replace(self.context_cache, enabled=reuse),
         )
+
+
+def path_text(value: Any) -> Any:
+    """A path as the text that options hold; anything else as it is, for its own check to refuse."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return os.fsdecode(path) if isinstance(path, bytes) and path is not value else path
 
 
 def _bounded(name: str, asked: int | None, default: int, bound: int) -> int:

@@ -11,6 +11,7 @@ from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.source import ModelSource, SourceKind, resolve
 from edgellm.errors import CheckpointError, ConfigError, UnsupportedModelError
 from edgellm.runtime.llm import LLM
+from edgellm.runtime.llm_options import path_text
 
 SPEECH_MODEL_TYPE = "qwen3_tts"
 MAX_CONFIG_BYTES = 1 << 20
@@ -31,15 +32,16 @@ _NOT_FOR_SPEECH = {
 class TTS:
     """Standalone text to speech; no runtime of this version runs it, and the constructor says so."""
 
-    def __init__(self, model: str, **options: Any) -> None:
+    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
         for name, feature in _NOT_FOR_SPEECH.items():
             if options.get(name):
                 raise ConfigError(f"{name}: standalone speech models have no {feature}")
         raise UnsupportedModelError(f"{model}: speech models are not supported yet; text models are")
 
 
-def load_model(model: str, **options: Any) -> LLM | TTS:
+def load_model(model: str | os.PathLike[str], **options: Any) -> LLM | TTS:
     """Give LLM or TTS over ``model``; ``options`` are those of the class. The id comes from ``model`` as given."""
+    model = path_text(model)
     if not isinstance(model, str) or not model.strip():
         raise ConfigError("model must name a checkpoint: a catalogue name, a GGUF file or a checkpoint folder")
     cache_dir = options.get("cache_dir") or default_cache_dir(os.environ)

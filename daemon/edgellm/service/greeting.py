@@ -16,10 +16,33 @@ HEARTBEAT_SECONDS = 10.0
 _QUESTION = "Name three uses of a small computer."
 
 
+class LossyOutput:
+    """Standard output of a daemon: what cannot be written, as on a full disk, is lost, and serving goes on.
+
+    A reader that went away is told apart: it has ended the pipe that the daemon is part of.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def write(self, text: str) -> None:
+        """Writes at once."""
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError:
+            pass
+
+
 class StageLines:
     """One line a stage; on a terminal its fraction is redrawn in place, elsewhere repeated now and then."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: LossyOutput) -> None:
         self._stream = stream
         self._terminal = stream.isatty()
         self._began = time.monotonic()
@@ -40,11 +63,8 @@ class StageLines:
             self._stream.write(f"\r\x1b[2K{text}{amount} … {now - self._began:.0f} s")
         else:
             self.end_line()
-            self._stream.write(f"{text}{amount} …")
-            if not self._terminal:
-                self._stream.write("\n")
+            self._stream.write(f"{text}{amount} …{'' if self._terminal else chr(10)}")
         self._open_line = self._terminal
-        self._stream.flush()
 
     def end_line(self) -> None:
         if self._open_line:

@@ -16,7 +16,7 @@ from edgellm.api.settings import ServerSettings as HttpSettings
 from edgellm.config import Settings
 from edgellm.errors import EdgeLLMError, WorkerFailedError
 from edgellm.service.address import Listener
-from edgellm.service.greeting import StageLines, how_to_talk
+from edgellm.service.greeting import LossyOutput, StageLines, how_to_talk
 from edgellm.service.notify import Supervisor
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.model import ModelSpec, ModelState
@@ -46,7 +46,7 @@ class Daemon:
         self._specs = specs
         self._make_app = make_app
         self._supervisor = supervisor
-        self._output = sys.stdout if output is None else output
+        self._output = LossyOutput(sys.stdout if output is None else output)
         self._with_keys = with_keys
 
     async def run(self) -> None:
@@ -103,18 +103,18 @@ class Daemon:
         finally:
             opened.cancel()
             lines.end_line()
-        for model in client.models:
-            if model.failure is not None and model.spec.required:
-                raise _as_our_error(model.name, model.failure)
+        failed = [(model.name, model.failure) for model in client.models if model.failure and model.spec.required]
+        for name, failure in failed[1:]:
+            _log.error("model %s did not load: %s", name, _as_our_error(name, failure))
+        for name, failure in failed:
+            raise _as_our_error(name, failure)
         self._supervisor.ready(f"serving on {self._listener.url}")
         self._say(f"ready after {lines.elapsed_seconds:.1f} s")
         name = next(model.name for model in client.models if model.state is not ModelState.UNAVAILABLE)
         self._output.write(f"\n{how_to_talk(f'{self._listener.url}/v1', name, with_key=self._with_keys)}\n\n")
-        self._output.flush()
 
     def _say(self, text: str) -> None:
         self._output.write(f"edgellm: {text}\n")
-        self._output.flush()
 
 
 class _Signals:

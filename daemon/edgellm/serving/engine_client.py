@@ -114,8 +114,11 @@ class EngineClient:
                 await lane.close()
             if isinstance(error, asyncio.CancelledError):
                 raise
-            reason = str(error) if isinstance(error, EdgeLLMError) else error_frames(error)
-            _log.error("model %s did not load: %s", model.name, reason)
+            # The reason of a required model is its owner's to say: it ends for it.
+            if not isinstance(error, EdgeLLMError):
+                _log.error("model %s did not load: %s", model.name, error_frames(error))
+            elif not model.spec.required:
+                _log.error("model %s did not load: %s", model.name, error)
 
     # Requests
 

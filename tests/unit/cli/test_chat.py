@@ -127,6 +127,18 @@ def test_an_empty_pipe_is_a_usage_error(capsys: pytest.CaptureFixture[str], monk
     assert "there is no question" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, 65), (404, 65), (413, 65), (401, 77), (403, 77), (429, 69), (408, 69), (500, 69), (503, 69)],
+)
+def test_the_exit_code_tells_a_refused_request_from_a_server_that_is_not_well(
+    server: Scripted, status: int, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.status = status
+    assert main(["chat", "Hi", "--url", server.url]) == code
+    assert capsys.readouterr().err == f"edgellm: the server answered {status}: no room\n"
+
+
 def test_no_server_is_one_line_with_remedies(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", "Hi", "--url", "http://127.0.0.1:9"]) == 69
     err = capsys.readouterr().err

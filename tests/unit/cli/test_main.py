@@ -76,7 +76,7 @@ def test_an_unknown_option_points_to_the_verbs_help(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--threads", "0"], "--threads: threads must be at least 1; leave it out to let edgellm choose"),
+        (["--threads", "0"], "--threads: models[0].threads must be at least 1; leave it out to let edgellm choose"),
         (["--threads", "many"], "--threads: models[0].threads must be a whole number"),
         (["--port", "http"], "--port: server.port must be a whole number"),
         (["--port", "70000"], "--port: server.port must be at most 65535"),
@@ -85,7 +85,7 @@ def test_an_unknown_option_points_to_the_verbs_help(capsys: pytest.CaptureFixtur
         (["--log-level", "loud"], "--log-level: log.level must be 'debug', 'info', 'warning' or 'error'"),
         (["--config", "/nonexistent.toml"], "configuration file /nonexistent.toml: No such file or directory"),
         (["--model", "name="], "--model 'name=' — give NAME=SOURCE or SOURCE"),
-        (["a=x.gguf", "a=y.gguf"], 'MODEL: models: the name "a" is given twice; each served model needs its own'),
+        (["a=x.gguf", "a=y.gguf"], 'MODEL: models has the name "a" twice; each served model needs its own'),
     ],
 )
 def test_a_bad_value_is_one_line_with_the_option(
@@ -139,6 +139,18 @@ def test_a_closed_pipe_is_quiet() -> None:
     )
     os.close(writing)
     assert (completed.returncode, completed.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("arguments", [["--help"], ["version"], ["serve", "--help"], ["config", "show"]])
+def test_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        completed = subprocess.run(
+            [sys.executable, "-m", "edgellm", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert completed.returncode == 74
+    assert completed.stderr.startswith("edgellm: the output cannot be written (No space left on device) — ")
+    assert completed.stderr.count("\n") == 1
 
 
 def test_a_verb_imports_only_what_it_needs() -> None:

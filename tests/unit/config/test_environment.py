@@ -49,6 +49,14 @@ def test_variables_of_others_are_left_alone() -> None:
     load_settings(environ={**BASE, "EDGELLM_PLUGIN_PATH": "/x", "EDGELLM_DEBUG": "1", "PORT": "1"})
 
 
+def test_a_name_that_nothing_reads_is_told_apart_from_those_of_others() -> None:
+    loaded = load_settings(environ={**BASE, "EDGELLM_PLUGIN_PATH": "/x", "EDGELLM_URL": "x", "EDGELLM_THREADZ": "1"})
+    assert loaded.unknown_variables == ("EDGELLM_THREADZ",)
+    with pytest.raises(ConfigError, match="EDGELLM_THREADZ"):
+        loaded.refuse_unknown_variables()
+    load_settings(environ={**BASE, "EDGELLM_URL": "x"}).refuse_unknown_variables()
+
+
 def test_no_two_settings_share_a_variable() -> None:
     names = [environment_variable(path) for path, _ in scalar_fields()]
     assert len(names) == len(set(names))

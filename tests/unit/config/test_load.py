@@ -94,7 +94,7 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
         ("[[models]]\nsource = 'm'\n" * 33, "edgellm.toml: models may hold at most 32 entries"),
         (
             "[[models]]\nsource = 'm'\nthreads = 0",
-            "edgellm.toml: threads must be at least 1; leave it out to let edgellm choose",
+            "edgellm.toml: models[0].threads must be at least 1; leave it out to let edgellm choose",
         ),
         (
             "[[models]]\nsource = 'm'\nname = '../etc'",
@@ -107,7 +107,7 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
         ),
         (
             "[[models]]\nsource = 'm'\nname = 'a'\n[[models]]\nsource = 'n'\nname = 'a'",
-            'edgellm.toml: models: the name "a" is given twice; each served model needs its own',
+            'edgellm.toml: models has the name "a" twice; each served model needs its own',
         ),
     ],
 )
@@ -192,7 +192,7 @@ def test_a_model_option_applies_to_every_model(tmp_path: Path) -> None:
 
 
 def test_a_wrong_flag_is_named_by_its_spelling(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^--threads: threads must be at least 1; leave it out"):
+    with pytest.raises(ConfigError, match=r"^--threads: models\[0\].threads must be at least 1; leave it out"):
         load('[[models]]\nsource = "a"\n', tmp_path, model_flags={"threads": Flag(0, "--threads")})
 
 

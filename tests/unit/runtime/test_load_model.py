@@ -30,6 +30,15 @@ def test_an_empty_model_is_refused(model: Any) -> None:
             load(model)
 
 
+def test_a_path_object_is_as_good_as_its_text(speech_checkpoint: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "nothing.gguf"
+    for load in (load_model, LLM):
+        with pytest.raises(ModelSourceError, match=r"nothing\.gguf: no such file"):
+            load(missing, cache_dir=tmp_path, runtime="native")
+    with pytest.raises(UnsupportedModelError, match="speech"):
+        load_model(speech_checkpoint, cache_dir=tmp_path)
+
+
 def test_a_speech_checkpoint_is_refused_clearly_for_now(speech_checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match="speech"):
         load_model(str(speech_checkpoint), cache_dir=str(tmp_path))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable
+from typing import TextIO
 
 import httpx
 import pytest
@@ -39,7 +41,7 @@ class HeardSupervisor(Supervisor):
 class RunningDaemon:
     """A daemon on this thread's event loop, with its output and what it told its supervisor."""
 
-    def __init__(self, *specs: ModelSpec, **settings: object) -> None:
+    def __init__(self, *specs: ModelSpec, output: TextIO | None = None, **settings: object) -> None:
         self.listener = listen("127.0.0.1", 0)
         self.output = io.StringIO()
         self.supervisor = HeardSupervisor()
@@ -49,7 +51,7 @@ class RunningDaemon:
             specs,
             create_app,
             supervisor=self.supervisor,
-            output=self.output,
+            output=output or self.output,
         )
         self.url = self.listener.url
 
@@ -203,7 +205,41 @@ def test_a_required_model_that_does_not_load_ends_the_daemon_with_its_error(
     assert not running.supervisor.has_heard("READY=1")
 
 
-def test_a_model_that_is_not_required_may_be_missing() -> None:
+def test_each_model_that_does_not_load_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    def failing(name: str) -> ModelSpec:
+        async def fail(_report: ReportProgress) -> OpenedModel:
+            raise CheckpointError(f"{name}.gguf is damaged")
+
+        return ModelSpec(name, fail)
+
+    running = RunningDaemon(failing("first"), failing("second"))
+
+    async def story() -> None:
+        """It ends by itself."""
+
+    with pytest.raises(CheckpointError, match=r"^first\.gguf is damaged$"):
+        run(running, story)
+    said = [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
+    assert said == ["model second did not load: second.gguf is damaged"]
+
+
+class FullDisk(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_under_standard_output_does_not_end_serving() -> None:
+    running = RunningDaemon(spec_of(ScriptedLane()), output=FullDisk())
+
+    async def story() -> None:
+        await running.ready()
+        assert await running.status_of("/health/ready") == 200
+        interrupt()
+
+    run(running, story)
+
+
+def test_a_model_that_is_not_required_may_be_missing(caplog: pytest.LogCaptureFixture) -> None:
     async def fail(_report: ReportProgress) -> OpenedModel:
         raise CheckpointError("weights.gguf is damaged")
 
@@ -214,3 +250,4 @@ def test_a_model_that_is_not_required_may_be_missing() -> None:
         interrupt()
 
     run(running, story)
+    assert "model spare did not load: weights.gguf is damaged" in caplog.text
