@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from edgellm.parsing.answer_events import ParserEvent, TextPiece
+from edgellm.parsing.channel_parser import ChannelParser, gpt_oss_channels
+from edgellm.parsing.reasoning_parsers import REASONING_PARSERS, ReasoningParser
+from edgellm.parsing.reasoning_state import ReasoningState
+from edgellm.parsing.tool_call_parser import ToolCallParser
+from edgellm.parsing.tool_call_styles import TOOL_CALL_STYLES
+from edgellm.parsing.tool_call_values import CallCounter
 
-
-class TextParser(Protocol):
-    """One stage. Joined over all calls, its events do not depend on where the text was split."""
-
-    def feed(self, text: str) -> list[ParserEvent]:
-        """The events that this text makes certain; what could still become something else is held back."""
-        ...
-
-    def finish(self) -> list[ParserEvent]:
-        """The events of what was held back: no text follows."""
-        ...
+AUTO = "auto"
+NONE = "none"
+GPT_OSS = "openai"
+REASONING_PARSER_NAMES = (AUTO, *REASONING_PARSERS)
+TOOL_PARSER_NAMES = (AUTO, *TOOL_CALL_STYLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,8 @@ class AnswerFormat:
     with them reasoning tokens are counted exactly.
     """
 
-    reasoning_parser: str = "none"
-    tool_parser: str = "none"
+    reasoning_parser: str = NONE
+    tool_parser: str = NONE
     starts_in_reasoning: bool = False
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     parallel_tool_calls: bool = True
@@ -42,36 +41,54 @@ class AnswerFormat:
     reasoning_end_token: int | None = None
 
 
-class ReasoningState(Enum):
-    """Where in the answer the end of the text is."""
-
-    BEFORE = "before"  # reasoning may still begin
-    INSIDE = "inside"
-    AFTER = "after"  # it has ended, or there is none
-
-
-class PlainText:
-    """The stage that leaves text as it is."""
-
-    def feed(self, text: str) -> list[ParserEvent]:
-        return [TextPiece(text)] if text else []
-
-    def finish(self) -> list[ParserEvent]:
-        return []
-
-
 class AnswerParser:
-    """Splits reasoning off, then finds calls in the rest. Nothing of the text is lost but the marks between them."""
+    """Splits reasoning off, then finds calls in the rest. Nothing of the text is lost but the marks between them.
+
+    Joined over all calls, the events do not depend on where the text was split.
+    """
 
     def __init__(self, answer_format: AnswerFormat, new_call_id: Callable[[], str] | None = None) -> None:
-        self._tools: TextParser = PlainText()
+        tools = answer_format.tools if answer_format.tool_parser != NONE else {}
+        calls = CallCounter(parallel=answer_format.parallel_tool_calls, new_id=new_call_id)
+        starts_inside = answer_format.starts_in_reasoning
+        self._reasoning: ReasoningParser
+        if answer_format.tool_parser == GPT_OSS:
+            self._reasoning = ChannelParser(gpt_oss_channels(), starts_inside, tools, calls)
+        else:
+            self._reasoning = REASONING_PARSERS[answer_format.reasoning_parser](starts_inside)
+        self._calls = ToolCallParser(TOOL_CALL_STYLES[answer_format.tool_parser], tools, calls) if tools else None
 
     def feed(self, text: str) -> list[ParserEvent]:
-        return self._tools.feed(text)
+        """The events that this text makes certain; what could still become something else is held back."""
+        return self._with_calls(self._reasoning.feed(text))
 
     def finish(self) -> list[ParserEvent]:
-        return self._tools.finish()
+        """The events of what was held back: no text follows."""
+        events = self._with_calls(self._reasoning.finish())
+        return events + self._calls.finish() if self._calls is not None else events
 
     @property
     def reasoning_state(self) -> ReasoningState:
-        return ReasoningState.AFTER
+        return self._reasoning.state
+
+    @property
+    def broke_off(self) -> bool:
+        """Once finished: the text ended within a call, which was given out as text."""
+        return self._calls is not None and self._calls.broke_off
+
+    @property
+    def unread_characters(self) -> int:
+        """How much of the text is looked at again with the next piece: bounded, whatever the text."""
+        calls = 0 if self._calls is None else self._calls.unread_characters
+        return self._reasoning.unread_characters + calls
+
+    def _with_calls(self, events: list[ParserEvent]) -> list[ParserEvent]:
+        if self._calls is None:
+            return events
+        told: list[ParserEvent] = []
+        for event in events:
+            if isinstance(event, TextPiece):
+                told += self._calls.feed(event.text)
+            else:
+                told.append(event)
+        return told

@@ -23,7 +23,8 @@ Where a request needs no parser, GenerationResponse skips all this and formats t
 from __future__ import annotations
 
 from edgellm.parsing.answer_events import AnswerEnd, AnswerEvent, CallStart
-from edgellm.parsing.answer_parser import AnswerFormat, AnswerParser, ReasoningState
+from edgellm.parsing.answer_parser import AnswerFormat, AnswerParser
+from edgellm.parsing.reasoning_state import ReasoningState
 from edgellm.runtime.outputs import StreamDelta
 
 
@@ -51,7 +52,8 @@ class ChoiceEvents:
         return events
 
     def _reason(self, reason: str | None) -> str | None:
-        return "tool_calls" if self._calls and reason == "stop" else reason
+        cut_within_a_call = reason == "length" and self._parser.broke_off
+        return "tool_calls" if self._calls and reason in ("stop", "length") and not cut_within_a_call else reason
 
     def _reasoning_part(self, token_ids: list[int], before: ReasoningState) -> int:
         """How many of these tokens are reasoning, with those that begin and end it."""
