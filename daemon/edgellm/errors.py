@@ -4,6 +4,8 @@
     ├── ConfigError                  a setting, file, flag or environment variable is wrong
     ├── ModelError
     │   ├── ModelSourceError         the model is not there, or is no model
+    │   │   └── HubAccessError       a hub does not let this machine, or this token, read it
+    │   ├── HubUnavailableError      a hub cannot be reached, or cannot answer now
     │   ├── CheckpointError          a model file is damaged or inconsistent
     │   └── UnsupportedModelError    a sound model that this runtime cannot run
     ├── CacheError                   the cache directory cannot take what must be kept
@@ -65,6 +67,16 @@ class ModelError(EdgeLLMError):
 class ModelSourceError(ModelError):
     code = "model_source"
     exit_code = 66
+
+
+class HubAccessError(ModelSourceError):
+    code = "hub_access_denied"
+    exit_code = 77
+
+
+class HubUnavailableError(ModelError):
+    code = "hub_unavailable"
+    exit_code = 75
 
 
 class CheckpointError(ModelError):

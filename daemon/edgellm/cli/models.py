@@ -1,4 +1,4 @@
-"""``edgellm models``: what the catalogue offers, what is on this machine, and what a model file holds."""
+"""``edgellm models``: what the catalogue offers, what is on this machine, how to add to it, and what a model holds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ _MEGABYTE_BYTES = 1_000_000
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="list|add|show", required=True)
-    listing = actions.add_parser("list", help="models of the catalogue, and whether they are on this machine")
-    add = actions.add_parser("add", help="download a model of the catalogue, verified; prints its path")
-    add.add_argument("name", metavar="NAME", help="a name of edgellm models list")
+    listing = actions.add_parser("list", help="models of the catalogue, and which models are on this machine")
+    add = actions.add_parser(
+        "add", help="download a model, verified, or the newest commit of one that is here; prints its path"
+    )
+    add.add_argument(
+        "name",
+        metavar="NAME",
+        help="a name of edgellm models list, or a Hugging Face id: ORG/NAME, ORG/NAME@REVISION, ORG/NAME:GGUF",
+    )
     show = actions.add_parser("show", help="what a model is: its family, size, context and file")
-    show.add_argument("model", metavar="MODEL", help="a catalogue name, a GGUF file or a safetensors directory")
+    show.add_argument(
+        "model", metavar="MODEL", help="a catalogue name, a Hugging Face id, a GGUF file or a safetensors directory"
+    )
     show.add_argument("--path", action="store_true", help="print only the path of its file or folder")
     for action in (listing, add, show):
         action.add_argument("--cache-dir", metavar="FOLDER", help="where models are kept")
@@ -38,25 +46,41 @@ def run(namespace: argparse.Namespace) -> int:
 
 def _list(folder: Path) -> int:
     from edgellm.engines.catalogue import CATALOGUE, locate
+    from edgellm.engines.hub.hub_model import find_model
+    from edgellm.engines.references import all_references
 
     for entry in CATALOGUE.values():
         state = "on this machine" if locate(entry.name, folder) else f"edgellm models add {entry.name}"
         print(f"{entry.name}  {entry.size_bytes / _MEGABYTE_BYTES:.0f} MB  {entry.licence}  {state}")
         print(f"    {entry.summary}")
+    for reference in all_references(folder):
+        model = find_model(reference.hub_id, folder)
+        where = f"commit {reference.commit[:12]}" if model is None or model.path.exists() else "checkpoint not here"
+        size = f"{_size_bytes(model.path) / _MEGABYTE_BYTES:.0f} MB  " if model and model.path.exists() else ""
+        print(f"{reference.hub_id}  {size}{where}")
     return 0
+
+
+def _size_bytes(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in path.iterdir())
 
 
 def _add(name: str, folder: Path) -> int:
     from edgellm.engines.catalogue import CATALOGUE, install
+    from edgellm.engines.hub.hub_id import parse_hub_id
+    from edgellm.engines.source import fetch
 
-    entry = CATALOGUE.get(name)
-    if entry is None:
+    entry, hub_id = CATALOGUE.get(name), parse_hub_id(name)
+    if entry is None and (hub_id is None or Path(name).exists()):
         raise UsageError(
-            f"there is no model {name!r} in the catalogue — it has: {', '.join(CATALOGUE)}; "
-            "a GGUF file or safetensors directory needs no adding, give its path to edgellm serve"
+            f"there is no model {name!r} in the catalogue — it has: {', '.join(CATALOGUE)}; a Hugging Face id is "
+            "ORG/NAME; a GGUF file or safetensors directory needs no adding, give its path to edgellm serve"
         )
     with ProgressLine() as line:
-        path = install(entry, folder, line.show)
+        if entry is not None:
+            path = install(entry, folder, line.show)
+        elif hub_id is not None:
+            path = fetch(hub_id, folder, line.show).path
     print(path)
     return 0
 

@@ -102,7 +102,8 @@ class ModelSettings(Section):
 
     source: Text = Field(
         default=...,
-        description="A name of `edgellm models list`, a GGUF file, or a safetensors directory. "
+        description="A name of `edgellm models list`, a Hugging Face id (`ORG/NAME`, `ORG/NAME@REVISION`, "
+        "`ORG/NAME:GGUF`), a GGUF file, or a safetensors directory. "
         "A path that starts with `.` is taken from the configuration file's folder.",
     )
     name: Annotated[Text, Field(pattern=limits.MODEL_NAME_PATTERN)] | None = Field(

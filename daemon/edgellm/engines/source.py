@@ -1,21 +1,22 @@
 """ModelSource: what a model argument means, decided before anything is built or loaded.
 
-A model is a name of the catalogue, a GGUF file, or a directory with a safetensors checkpoint. Everything else is
-refused with a sentence of its own.
+A model is a name of the catalogue, a GGUF file, a directory with a safetensors checkpoint, or the id of a repository
+on a Hugging Face hub. Everything else is refused with a sentence of its own.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from edgellm.engines.catalogue import CATALOGUE, install, locate
+from edgellm.engines.hub.hub_id import HubId, parse_hub_id
+from edgellm.engines.hub.hub_model import HubModel, fetch_model, find_model
 from edgellm.engines.progress import ProgressCallback, ignore_progress
 from edgellm.errors import ModelSourceError
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}")
 ENGINE_FILES = ("llm.engine", "dllm.engine", "spec_base.engine", "llm.gguf")
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -27,17 +28,32 @@ class SourceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """``path`` is the GGUF file or the checkpoint directory; ``model_id`` the name clients see."""
+    """``path`` is the GGUF file or the checkpoint directory; ``model_id`` the name clients see.
+
+    ``source_ref`` is ``id@revision`` for a model of a hub. ``digest`` is its checkpoint's, as its reference recorded
+    it: where a bundle came without its checkpoint, ``path`` does not exist and the digest still finds the bundle.
+    """
 
     kind: SourceKind
     path: Path
     model_id: str
+    source_ref: str | None = None
+    digest: str | None = None
 
 
 def resolve(
-    model: str, models_dir: Path, *, download: bool = True, on_progress: ProgressCallback = ignore_progress
+    model: str,
+    models_dir: Path,
+    *,
+    roots: Sequence[Path] = (),
+    download: bool = True,
+    on_progress: ProgressCallback = ignore_progress,
 ) -> ModelSource:
-    """The source that ``model`` names. A catalogue model is fetched when it is missing and ``download`` allows it."""
+    """The source that ``model`` names. What is missing is fetched where ``download`` allows it.
+
+    ``roots`` are read-only engine roots, whose references and checkpoints count before those of ``models_dir``. A
+    model of a hub that is on this machine stays at its commit: ``fetch`` asks the hub again.
+    """
     if not model or not model.strip():
         raise ModelSourceError("the model argument is empty: give a catalogue name, a GGUF file or a checkpoint folder")
     if "\0" in model or not _is_unicode(model):
@@ -59,13 +75,33 @@ def resolve(
         raise ModelSourceError(f"{model}: {error.strerror}") from None
     if exists:
         raise ModelSourceError(f"{path}: neither a file nor a directory")
-    if HUB_ID.fullmatch(model):
-        raise ModelSourceError(
-            f"{model!r} is not a folder here, and models are not fetched from Hugging Face yet: download the "
-            "checkpoint and give the path of its folder"
-        )
+    hub_id = parse_hub_id(model)
+    if hub_id is not None:
+        found = find_model(hub_id, models_dir, roots)
+        if found is None and not download:
+            raise ModelSourceError(
+                f"{model!r} is no folder here, nor a model of a hub that is on this machine: run edgellm models add "
+                f"{model}"
+            )
+        return _of_hub(found or fetch_model(hub_id, models_dir, refuse_folder, on_progress))
     known = ", ".join(CATALOGUE)
     raise ModelSourceError(f"{model}: no such file or directory, nor a catalogue name (known: {known})")
+
+
+def fetch(hub_id: HubId, models_dir: Path, on_progress: ProgressCallback = ignore_progress) -> ModelSource:
+    """What the id means on its hub now; from here on, also what ``resolve`` gives for it."""
+    return _of_hub(fetch_model(hub_id, models_dir, refuse_folder, on_progress))
+
+
+def _of_hub(model: HubModel) -> ModelSource:
+    hub_id = model.reference.hub_id
+    return ModelSource(
+        SourceKind(model.reference.kind),
+        model.path,
+        hub_id.model_id,
+        source_ref=f"{hub_id.model_id}@{hub_id.revision}",
+        digest=model.reference.checkpoint_digest,
+    )
 
 
 def _is_unicode(text: str) -> bool:
@@ -85,24 +121,30 @@ def _file(path: Path) -> ModelSource:
 
 
 def _directory(path: Path) -> ModelSource:
-    names = {entry.name for entry in path.iterdir()}
-    if any(name in names for name in ENGINE_FILES) or any(name.endswith(".engine") for name in names):
-        raise ModelSourceError(
-            f"{path}: an engine bundle, which is internal to the cache: give the checkpoint that it was built from"
-        )
-    if any(name.endswith(".onnx") for name in names):
-        raise ModelSourceError(f"{path}: an ONNX model, which is not supported: give a safetensors checkpoint")
-    if "config.json" not in names:
-        ggufs = sorted(name for name in names if name.lower().endswith(".gguf"))
-        hint = f": give one of its files, such as {path / ggufs[0]}" if ggufs else ": is it a checkpoint folder?"
-        raise ModelSourceError(f"{path}: no config.json{hint}")
-    if not any(name.endswith(".safetensors") for name in names):
-        if any(name.endswith((".bin", ".pt", ".pth")) for name in names):
-            raise ModelSourceError(
-                f"{path}: weights are in PyTorch files only, which can run code when read: convert them to safetensors"
-            )
-        raise ModelSourceError(f"{path}: no weights (no .safetensors file)")
-    if TOKENIZER_FILE not in names:
-        raise ModelSourceError(f"{path}: no {TOKENIZER_FILE}: save the tokenizer in its fast form, beside the weights")
+    refuse_folder(str(path), (entry.name for entry in path.iterdir()))
     resolved = path.resolve()
     return ModelSource(SourceKind.SAFETENSORS, resolved, path.name or resolved.name)
+
+
+def refuse_folder(label: str, file_names: Iterable[str]) -> None:
+    """Raise ModelSourceError for a folder, or a repository, that is no safetensors checkpoint; ``label`` names it."""
+    names = set(file_names)
+    if any(name in names for name in ENGINE_FILES) or any(name.endswith(".engine") for name in names):
+        raise ModelSourceError(
+            f"{label}: an engine bundle, which is internal to the cache: give the checkpoint that it was built from"
+        )
+    has_weights = any(name.endswith(".safetensors") for name in names)
+    if not has_weights and any(name.endswith(".onnx") or name == "onnx" for name in names):
+        raise ModelSourceError(f"{label}: an ONNX model, which is not supported: give a safetensors checkpoint")
+    if "config.json" not in names:
+        ggufs = sorted(name for name in names if name.lower().endswith(".gguf"))
+        hint = f": give one of its files, such as {Path(label) / ggufs[0]}" if ggufs else ": is it a checkpoint folder?"
+        raise ModelSourceError(f"{label}: no config.json{hint}")
+    if not has_weights:
+        if any(name.endswith((".bin", ".pt", ".pth")) for name in names):
+            raise ModelSourceError(
+                f"{label}: weights are in PyTorch files only, which can run code when read: convert them to safetensors"
+            )
+        raise ModelSourceError(f"{label}: no weights (no .safetensors file)")
+    if TOKENIZER_FILE not in names:
+        raise ModelSourceError(f"{label}: no {TOKENIZER_FILE}: save the tokenizer in its fast form, beside the weights")

@@ -12,6 +12,7 @@ from edgellm.config import ModelSettings, Settings
 from edgellm.config.limits import MODEL_NAME_PATTERN
 from edgellm.engines.cache_directory import models_dir
 from edgellm.engines.catalogue import CATALOGUE, locate
+from edgellm.engines.hub.hub_id import parse_hub_id
 from edgellm.engines.progress import Progress
 from edgellm.engines.source import resolve
 from edgellm.errors import ConfigError, ModelSourceError
@@ -36,9 +37,7 @@ def _spec(model: ModelSettings, cache_dir: Path) -> ModelSpec:
         raise ModelSourceError(
             f"the model {model.source} is not on this machine yet — run: edgellm models add {model.source}"
         )
-    # Resolved now, so that a wrong path ends the start before anything is loaded.
-    source = resolve(model.source, folder, download=False)
-    name = model.name or source.model_id
+    name = model.name or _model_id(model.source, folder)
     if not re.fullmatch(MODEL_NAME_PATTERN, name):
         raise ConfigError(f"{name!r} cannot be a model's name — choose one: --model NAME={model.source}")
 
@@ -49,6 +48,17 @@ def _spec(model: ModelSettings, cache_dir: Path) -> ModelSpec:
     recommended = CATALOGUE[model.source].sampling if model.source in CATALOGUE else {}
     chosen = model.sampling.model_dump(exclude_none=True)
     return ModelSpec(name=name, open=open_model, sampling={**recommended, **chosen})
+
+
+def _model_id(source: str, folder: Path) -> str:
+    """Resolved now, so that a wrong path ends the start before anything is loaded.
+
+    A hub's model that is not here yet is fetched while it loads: readiness says how far it is.
+    """
+    hub_id = parse_hub_id(source)
+    if hub_id is not None and not Path(source).exists():
+        return hub_id.model_id
+    return resolve(source, folder, download=False).model_id
 
 
 def _load(model: ModelSettings, cache_dir: Path, report: ReportProgress) -> LLM:

@@ -72,10 +72,16 @@ def test_a_missing_path_is_refused_with_the_catalogue(tmp_path: Path) -> None:
     assert "smollm2-135m-instruct" in message
 
 
-def test_a_hub_id_is_recognised(tmp_path: Path) -> None:
-    message = refusal("Qwen/Qwen3-0.6B", tmp_path)
-    assert "not fetched from Hugging Face yet" in message
-    assert "give the path of its folder" in message
+def test_a_hub_id_that_may_not_be_fetched_is_refused(tmp_path: Path) -> None:
+    message = refusal("Qwen/Qwen3-0.6B@main", tmp_path)
+    assert "is no folder here, nor a model of a hub that is on this machine" in message
+    assert "run edgellm models add Qwen/Qwen3-0.6B@main" in message
+
+
+def test_a_checkpoint_with_an_onnx_folder_beside_its_weights_is_one(checkpoint_copy: Path, tmp_path: Path) -> None:
+    (checkpoint_copy / "onnx").mkdir()
+    (checkpoint_copy / "model.onnx").write_text("x")
+    assert resolve(str(checkpoint_copy), tmp_path / "models").kind is SourceKind.SAFETENSORS
 
 
 def test_a_local_folder_named_like_a_hub_id_is_taken(

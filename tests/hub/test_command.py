@@ -1,0 +1,126 @@
+"""``edgellm`` as a command, with ids of a hub: real processes, a real daemon."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.http.daemon_process import MODEL, Daemon
+from tests.hub.hub_server import KNOWN_USER, HubServer
+
+ID = "tiny-org/tiny-model"
+DEADLINE_SECONDS = 120
+
+
+def edgellm(*words: str, cache: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "EDGELLM_CACHE_DIR": str(cache), **variables}
+    return subprocess.run(
+        [sys.executable, "-m", "edgellm", *words],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def test_models_add_list_and_show_an_id(hub: HubServer, checkpoint_files: dict[str, bytes], cache: Path) -> None:
+    commit = hub.repository(ID, checkpoint_files).revisions["main"]
+    added = edgellm("models", "add", ID, cache=cache)
+    assert added.returncode == 0, added.stderr
+    path = Path(added.stdout.strip())
+    assert path.name == commit
+    assert "downloading" in added.stderr
+    listed = edgellm("models", "list", cache=cache).stdout
+    assert f"{ID}  " in listed
+    assert commit[:12] in listed
+    shown = edgellm("models", "show", ID, cache=cache).stdout
+    assert f"name        {ID}" in shown
+    assert edgellm("models", "show", "--path", ID, cache=cache).stdout.strip() == str(path)
+
+
+def test_nothing_but_the_model_is_asked_for(hub: HubServer, checkpoint_files: dict[str, bytes], cache: Path) -> None:
+    hub.repository(ID, checkpoint_files)
+    assert edgellm("models", "add", ID, cache=cache).returncode == 0
+    unrelated = [seen.path for seen in hub.requests if ID not in seen.path]
+    assert unrelated == []
+
+
+def test_a_failure_is_one_line_and_an_exit_code(hub: HubServer, cache: Path) -> None:
+    hub.repository(ID, {"config.json": b"{}", "model.onnx": b"x"}, private=True)
+    refused = edgellm("models", "add", ID, cache=cache)
+    assert (refused.returncode, refused.stderr.count("\n")) == (66, 2)
+    assert "has no such repository" in refused.stderr.splitlines()[-1]
+    wrong = {"HF_TOKEN": "hf_wrong"}
+    denied = edgellm("models", "add", ID, cache=cache, **wrong)
+    assert denied.returncode == 77
+    assert "hf_wrong" not in denied.stderr
+    onnx = edgellm("models", "add", ID, cache=cache, HF_TOKEN=KNOWN_USER)
+    assert onnx.returncode == 66
+    assert "an ONNX model, which is not supported" in onnx.stderr
+    offline = edgellm("models", "add", ID, cache=cache, HF_HUB_OFFLINE="1")
+    assert offline.returncode == 75
+    assert "HF_HUB_OFFLINE" in offline.stderr
+
+
+@pytest.fixture
+def daemons() -> Iterator[list[Daemon]]:
+    running: list[Daemon] = []
+    yield running
+    for daemon in running:
+        daemon.stop()
+
+
+def test_serve_fetches_an_id_and_serves_it_without_the_hub(
+    hub: HubServer, checkpoint_files: dict[str, bytes], cache: Path, daemons: list[Daemon]
+) -> None:
+    hub.repository(ID, checkpoint_files)
+    env = {**os.environ, "EDGELLM_CACHE_DIR": str(cache)}
+    first = Daemon(Path(ID), env=env)
+    daemons.append(first)
+    first.wait_until_ready()
+    said = first.text("Say hello.")
+    first.stop()
+    hub.close()
+    second = Daemon(Path(ID), env=env)
+    daemons.append(second)
+    assert second.wait_until_ready().text("Say hello.") == said
+    assert MODEL in second.health()["models"]
+
+
+def test_serve_ends_with_the_reason_when_there_is_no_such_model(
+    hub: HubServer, cache: Path, daemons: list[Daemon]
+) -> None:
+    daemon = Daemon(Path(ID), env={**os.environ, "EDGELLM_CACHE_DIR": str(cache)})
+    daemons.append(daemon)
+    assert daemon.exit_code() == 66
+    daemon.stop()
+    assert "has no such repository" in daemon.log
+    assert "Traceback" not in daemon.log
+
+
+def test_the_library_is_loaded_only_for_what_must_be_fetched(
+    hub: HubServer, checkpoint_files: dict[str, bytes], cache: Path
+) -> None:
+    hub.repository(ID, checkpoint_files)
+    program = (
+        "import sys, pathlib, edgellm.engines.source as s, edgellm.cli.main, edgellm.service.models\n"
+        "s.resolve(sys.argv[1], pathlib.Path(sys.argv[2]))\n"
+        "print('huggingface_hub' in sys.modules)"
+    )
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", program, ID, str(cache / "models")], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for _ in range(2)
+    ]
+    assert answers == ["True", "False"]
