@@ -28,12 +28,14 @@
     │   └── DuplicateRequestIdError
     ├── AdmissionError               the request is fine; the server cannot take it now
     │   ├── ServerBusyError
+    │   ├── RateLimitedError
     │   ├── ShuttingDownError
     │   ├── ModelLoadingError
     │   └── ModelUnavailableError
     ├── GenerationError              it was taken and did not end well
     │   ├── WorkerFailedError
     │   ├── RequestTimeoutError
+    │   ├── KeyRevokedError
     │   └── RequestCancelledError
     └── ClosedError                  used after close()
 
@@ -188,6 +190,12 @@ class ServerBusyError(AdmissionError):
     code = "server_busy"
 
 
+class RateLimitedError(AdmissionError):
+    """One client asks for more than it may; others are served."""
+
+    code = "rate_limited"
+
+
 class ShuttingDownError(AdmissionError):
     code = "shutting_down"
 
@@ -210,6 +218,12 @@ class WorkerFailedError(GenerationError):
 
 class RequestTimeoutError(GenerationError):
     code = "request_timeout"
+
+
+class KeyRevokedError(GenerationError):
+    """The key that a request came with was taken back while it waited or ran."""
+
+    code = "invalid_api_key"
 
 
 class RequestCancelledError(GenerationError):

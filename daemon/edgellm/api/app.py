@@ -32,7 +32,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> FastAPI:
     """The application; ``app.state.keys`` is its KeyRing. Starting and closing the engine is the owner's."""
     settings = settings or ApiSettings()
-    keys = KeyRing(settings.api_keys)
+    keys = KeyRing(settings.api_keys, on_revoked=engine.end_client)
     counters = HttpCounters()
     bodies = BodyReader(settings.body_bytes_max, settings.bodies_bytes_max, settings.body_deadline_seconds)
     service = ApiService(engine, settings, counters, bodies)
@@ -67,7 +67,7 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     async def page(request: Request) -> Response:
-        return HTMLResponse(status_page(engine, settings.base_url, len(keys) == 0), headers=STATUS_PAGE_HEADERS)
+        return HTMLResponse(status_page(engine, settings.base_url, not keys.required), headers=STATUS_PAGE_HEADERS)
 
     async def docs(request: Request) -> Response:
         return HTMLResponse(docs_page(app.openapi()), headers=STATUS_PAGE_HEADERS)

@@ -9,8 +9,8 @@ _BEARER = b"bearer "
 
 
 def client_of(headers: Headers, keys: KeyRing) -> str | None:
-    """None when no header carries a valid key; "" when the server has no keys and so takes everybody."""
-    if len(keys) == 0:
+    """None when no header carries a valid key; "" when the server wants none and so takes everybody."""
+    if not keys.required:
         return ""
     for name, value in headers:
         if name == b"x-api-key":

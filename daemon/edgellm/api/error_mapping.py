@@ -9,7 +9,9 @@ from edgellm.errors import (
     AdmissionError,
     DuplicateRequestIdError,
     EdgeLLMError,
+    KeyRevokedError,
     ModelNotFoundError,
+    RateLimitedError,
     RequestCancelledError,
     RequestError,
     RequestTimeoutError,
@@ -36,6 +38,8 @@ _STATUS_OF: tuple[tuple[type[EdgeLLMError], int], ...] = (
     (DuplicateRequestIdError, 409),
     (RequestError, 400),
     (ServerBusyError, 429),
+    (RateLimitedError, 429),
+    (KeyRevokedError, 401),
     (AdmissionError, 503),
     (WorkerFailedError, 502),
     (RequestTimeoutError, 504),
@@ -51,7 +55,7 @@ def _described(error: BaseException) -> tuple[int, str, str, str | None]:
             return _status_of(error), error.message, error.code, error.param
         case AdmissionError():
             return _status_of(error), error.message, error.code, None
-        case RequestTimeoutError() | WorkerFailedError() | RequestCancelledError():
+        case RequestTimeoutError() | WorkerFailedError() | RequestCancelledError() | KeyRevokedError():
             return _status_of(error), str(error), error.code, None
         case _:
             return 500, "The server failed to answer; its log says why.", "internal_error", None

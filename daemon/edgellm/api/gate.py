@@ -10,6 +10,7 @@ import re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgellm.api import cors, hosts, limits
+from edgellm.api.client_limits import ClientLimits
 from edgellm.api.credentials import client_of
 from edgellm.api.error_mapping import Headers, HttpError, error_response
 from edgellm.api.http_counters import HttpCounters
@@ -34,6 +35,7 @@ class Gate:
         self._settings = settings
         self._keys = keys
         self._counters = counters
+        self._limits = ClientLimits(settings.requests_per_minute, settings.concurrent_requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -91,9 +93,13 @@ class Gate:
             **scope.get("state", {}),
             "request_id": answer.id,
             "client": client or (peer[0] if peer else ""),
-            "cache_domain": client if client and len(self._keys) > 1 else "",
+            "cache_domain": client if client and self._keys.has_had_several_clients else "",
         }
-        await self._app(scope, receive, answer.send)
+        if route.body is Body.NONE:
+            await self._app(scope, receive, answer.send)
+            return
+        with self._limits.request(scope["state"]["client"]):
+            await self._app(scope, receive, answer.send)
 
     async def _refuse(self, scope: Scope, error: Exception, receive: Receive, answer: _Answer) -> None:
         status, headers, body = error_response(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -21,16 +21,30 @@ class ApiKey:
 
 
 class KeyRing:
-    """The keys that hold now. ``replace`` changes them for the requests that come after."""
+    """The keys that hold now. A ring that began with keys stays closed when the last of them is revoked.
 
-    def __init__(self, keys: Sequence[ApiKey]) -> None:
+    ``on_revoked`` is called with the name of each client whose key no longer holds.
+    """
+
+    def __init__(self, keys: Sequence[ApiKey], on_revoked: Callable[[str], None] = lambda name: None) -> None:
+        self.required = bool(keys)
         self._keys = tuple(keys)
+        self._on_revoked = on_revoked
+        self._names_seen = {key.name for key in keys}
 
     def replace(self, keys: Sequence[ApiKey]) -> None:
+        """Changes the keys for the requests that come after."""
+        revoked = [key.name for key in self._keys if key not in keys]
+        self.required = self.required or bool(keys)
         self._keys = tuple(keys)
+        self._names_seen |= {key.name for key in keys}
+        for name in revoked:
+            self._on_revoked(name)
 
-    def __len__(self) -> int:
-        return len(self._keys)
+    @property
+    def has_had_several_clients(self) -> bool:
+        """Then what one of them left in a cache must not be found by another."""
+        return len(self._names_seen) > 1
 
     def client_of(self, key: bytes) -> str | None:
         """The name of the client whose key this is. Every key is compared, whichever matches."""

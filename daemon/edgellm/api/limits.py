@@ -24,4 +24,5 @@ SEED_MAX: Final = 2**64 - 1
 INT32_MAX: Final = 2**31 - 1
 NAME_CHARACTERS_MAX: Final = 256
 REQUEST_ID_CHARACTERS_MAX: Final = 128
+CLIENTS_REMEMBERED_MAX: Final = 16_384  # whose rate is limited; beyond it the quietest are forgotten
 LINGER_SECONDS: Final = 2.0  # reading on after a refusal, so that the client gets to see it

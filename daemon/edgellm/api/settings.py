@@ -16,6 +16,8 @@ class ApiSettings:
     unknown_fields: Literal["refuse", "ignore"] = "refuse"
     allowed_hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1")  # names without port
     cors_origins: tuple[str, ...] = ()
+    requests_per_minute: int | None = None  # of one client, on routes that take a body
+    concurrent_requests: int | None = None  # the same, running and waiting
     body_bytes_max: int = 8 * 2**20
     bodies_bytes_max: int = 64 * 2**20  # held of all bodies that are still coming
     body_deadline_seconds: float = 60.0

@@ -38,7 +38,8 @@ class ServerSettings(Section):
     )
     api_keys_file: Path | None = Field(
         default=None,
-        description="API keys, one client a line as `name:key` or `name:sha256:HEX`; closed to other users.",
+        description="API keys, one client a line as `name:key` or `name:sha256:HEX`; closed to other users. "
+        "`edgellm keys` makes and revokes them; changes hold at once.",
     )
     insecure_no_keys: Flag = Field(
         default=False,
@@ -56,6 +57,13 @@ class ServerSettings(Section):
     allowed_hosts: tuple[Text, ...] = Field(
         default=(),
         description="Names accepted in the Host header, beside this machine's own names, `.local` and addresses.",
+    )
+    requests_per_minute: Annotated[Whole, Field(ge=1, le=limits.REQUESTS_PER_MINUTE_MAX)] | None = Field(
+        default=None, description="Requests one client may send in a minute; beyond it the answer is 429. Unset: any."
+    )
+    concurrent_requests_per_client: Annotated[Whole, Field(ge=1, le=limits.CONNECTIONS_MAX)] | None = Field(
+        default=None,
+        description="Requests one client may have running and waiting; beyond it the answer is 429. Unset: any.",
     )
     connections_max: Annotated[Whole, Field(ge=1, le=limits.CONNECTIONS_MAX)] = Field(
         default=1024, description="Connections served at the same time."

@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
 from starlette.types import ASGIApp
@@ -18,6 +19,7 @@ from edgellm.errors import EdgeLLMError, WorkerFailedError
 from edgellm.service.address import Listener
 from edgellm.service.greeting import LossyOutput, StageLines, how_to_talk
 from edgellm.service.notify import Supervisor
+from edgellm.service.reload import ReloadedFiles, Reloader
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.model import ModelSpec, ModelState
 from edgellm.serving.settings import ServingSettings
@@ -25,6 +27,14 @@ from edgellm.serving.settings import ServingSettings
 WATCH_SECONDS = 0.1
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What answers HTTP, and the files that it takes anew while it runs."""
+
+    app: ASGIApp
+    files: Sequence[ReloadedFiles] = ()
 
 
 class Daemon:
@@ -35,7 +45,7 @@ class Daemon:
         settings: Settings,
         listener: Listener,
         specs: Sequence[ModelSpec],
-        make_app: Callable[[EngineClient], ASGIApp],
+        make_app: Callable[[EngineClient], Application],
         *,
         supervisor: Supervisor,
         output: TextIO | None = None,
@@ -52,9 +62,12 @@ class Daemon:
     async def run(self) -> None:
         """Raises the error of a required model that did not load; the exit code is the error's."""
         client = EngineClient(self._specs, serving_settings(self._settings))
-        server = HttpServer(self._make_app(client), http_settings(self._settings))
-        stop = _Signals()
+        application = self._make_app(client)
+        server = HttpServer(application.app, http_settings(self._settings))
+        reloader = Reloader(application.files)
+        stop = _Signals(reloader.reload_now)
         stop.install()
+        watching = asyncio.create_task(reloader.watch())
         client.start()
         serving = asyncio.create_task(server.run_on([self._listener.socket]))
         self._say(f"listening on {self._listener.url}")
@@ -68,6 +81,7 @@ class Daemon:
             server.stop()
             await asyncio.gather(serving, return_exceptions=True)
             await client.close()
+            watching.cancel()
             stop.remove()
             self._listener.socket.close()
 
@@ -118,18 +132,25 @@ class Daemon:
 
 
 class _Signals:
-    """SIGTERM and SIGINT: the first ends admission, the second the patience for what still runs."""
+    """SIGTERM and SIGINT: the first ends admission, the second the patience for what still runs.
 
-    def __init__(self) -> None:
+    SIGHUP reads files anew; to a daemon in a terminal it says that the terminal is gone, which ends it as SIGTERM does.
+    """
+
+    def __init__(self, reload: Callable[[], None]) -> None:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
+        self._handlers = {signal.SIGTERM: self._arrived, signal.SIGINT: self._arrived}
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+            in_terminal = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+            self._handlers[signal.SIGHUP] = self._arrived if in_terminal else reload
 
     def install(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._arrived)
+        for number, handler in self._handlers.items():
+            asyncio.get_running_loop().add_signal_handler(number, handler)
 
     def remove(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in self._handlers:
             asyncio.get_running_loop().remove_signal_handler(number)
 
     def _arrived(self) -> None:

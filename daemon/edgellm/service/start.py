@@ -6,20 +6,20 @@ import asyncio
 import logging
 
 import uvloop
-from starlette.types import ASGIApp
 
 from edgellm.api.app import create_app
-from edgellm.api.keys import ApiKey
+from edgellm.api.keys import ApiKey, KeyRing
 from edgellm.api.settings import ApiSettings
 from edgellm.config import Settings
 from edgellm.service import logs
 from edgellm.service.access_log import AccessLog
 from edgellm.service.address import LOOPBACK, Listener, bind_host, listen
-from edgellm.service.api_keys import read_keys
+from edgellm.service.api_keys import read_keys, read_keys_left
 from edgellm.service.host_names import own_names
 from edgellm.service.models import model_specs
 from edgellm.service.notify import Supervisor
-from edgellm.service.runner import Daemon
+from edgellm.service.reload import ReloadedFiles
+from edgellm.service.runner import Application, Daemon
 from edgellm.serving.engine_client import EngineClient
 
 _log = logging.getLogger(__name__)
@@ -37,8 +37,9 @@ def start(settings: Settings) -> int:
         if not keys:
             _warn_without_keys(host)
 
-        def make_app(client: EngineClient) -> ASGIApp:
-            return AccessLog(create_app(client, api_settings(settings, listener, keys)))
+        def make_app(client: EngineClient) -> Application:
+            app = create_app(client, api_settings(settings, listener, keys))
+            return Application(AccessLog(app), _reloaded_files(settings, app.state.keys))
 
         daemon = Daemon(settings, listener, specs, make_app, supervisor=supervisor, with_keys=bool(keys))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -49,6 +50,13 @@ def start(settings: Settings) -> int:
     return 0
 
 
+def _reloaded_files(settings: Settings, keys: KeyRing) -> list[ReloadedFiles]:
+    path = settings.server.api_keys_file
+    if path is None:
+        return []
+    return [ReloadedFiles("API keys", [path], lambda: keys.replace(read_keys_left(path)))]
+
+
 def api_settings(settings: Settings, listener: Listener, keys: tuple[ApiKey, ...]) -> ApiSettings:
     server = settings.server
     return ApiSettings(
@@ -56,6 +64,8 @@ def api_settings(settings: Settings, listener: Listener, keys: tuple[ApiKey, ...
         unknown_fields=server.unknown_fields,
         allowed_hosts=own_names(listener.host, server.allowed_hosts),
         cors_origins=server.cors_origins,
+        requests_per_minute=server.requests_per_minute,
+        concurrent_requests=server.concurrent_requests_per_client,
         body_bytes_max=server.request_body_bytes_max,
         body_deadline_seconds=server.body_deadline_seconds,
         base_url=f"{listener.url}/v1",

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from edgellm.errors import AdmissionError, ServerBusyError
+from edgellm.errors import AdmissionError, EdgeLLMError, ServerBusyError
 from edgellm.serving.lane import Lane
 from edgellm.serving.service_times import ServiceTimes
 from edgellm.serving.settings import ServingSettings
@@ -79,7 +79,7 @@ class Ticket:
         self.state = TicketState.WAITING
         self.leases: list[Lease] = []
         self.outstanding = 0
-        self.error: AdmissionError | None = None
+        self.error: EdgeLLMError | None = None
         self.settled: Callable[[], None] | None = None
 
     def apply(self, event: TicketEvent) -> None:
@@ -131,6 +131,12 @@ class Admission:
         self._closed_because = because
         while (ticket := self._next_waiting()) is not None:
             ticket.error = because()
+            ticket.apply(TicketEvent.TURN_AWAY)
+
+    def turn_away(self, client: str, error: EdgeLLMError) -> None:
+        """Turns away what waits of one client; what runs of it goes on, and it may come again."""
+        for ticket in self._queues.pop(client, ()):
+            ticket.error = error
             ticket.apply(TicketEvent.TURN_AWAY)
 
     def enter(self, client: str, wanted_slots: int = 1) -> Ticket:

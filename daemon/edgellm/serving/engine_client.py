@@ -12,6 +12,7 @@ from edgellm.errors import (
     ConfigError,
     DuplicateRequestIdError,
     EdgeLLMError,
+    KeyRevokedError,
     ModelNotFoundError,
     RequestError,
     ShuttingDownError,
@@ -53,6 +54,7 @@ class EngineClient:
             raise ConfigError("two models have the same name")
         self.counters = Counters(self._models)
         self._running: dict[tuple[str, str], Generation | None] = {}
+        self._revoked: set[tuple[str, str]] = set()  # of those, not started yet
         self._loads: list[asyncio.Task[None]] = []
         self._idle = asyncio.Event()
         self._idle.set()
@@ -179,9 +181,24 @@ class EngineClient:
             on_end=lambda ended: self._ended(ended, key),
         )
         self._running[key] = generation
+        if key in self._revoked:
+            generation.cancel(CancelCause.KEY_REVOKED)
         if self.settings.request_timeout_seconds is not None:
             generation.cancel_after(self.settings.request_timeout_seconds)
         return generation
+
+    def end_client(self, client: str) -> None:
+        """End what waits and what runs of a client whose key was revoked, within one step."""
+        error = KeyRevokedError("The API key of this request was revoked.")
+        for model in self._models.values():
+            model.admission.turn_away(client, error)
+        for key, generation in list(self._running.items()):
+            if key[0] != client:
+                continue
+            if generation is None:
+                self._revoked.add(key)
+            else:
+                generation.cancel(CancelCause.KEY_REVOKED)
 
     def _enter(self, key: tuple[str, str]) -> None:
         self._running[key] = None
@@ -189,6 +206,7 @@ class EngineClient:
 
     def _leave(self, key: tuple[str, str]) -> None:
         del self._running[key]
+        self._revoked.discard(key)
         if not self._running:
             self._idle.set()
 

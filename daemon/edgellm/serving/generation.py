@@ -12,6 +12,7 @@ from enum import Enum
 
 from edgellm.errors import (
     EdgeLLMError,
+    KeyRevokedError,
     RequestCancelledError,
     RequestTimeoutError,
     ShuttingDownError,
@@ -33,17 +34,20 @@ class CancelCause(Enum):
     CLIENT_LEFT = "client left"
     TIMED_OUT = "timed out"
     SHUTTING_DOWN = "shutting down"
+    KEY_REVOKED = "key revoked"
 
 
 _ERROR_OF_CAUSE: dict[CancelCause, Callable[[], EdgeLLMError]] = {
     CancelCause.CLIENT_LEFT: lambda: RequestCancelledError("The request was cancelled."),
     CancelCause.TIMED_OUT: lambda: RequestTimeoutError("The request took longer than the server allows."),
     CancelCause.SHUTTING_DOWN: lambda: ShuttingDownError("The server is shutting down."),
+    CancelCause.KEY_REVOKED: lambda: KeyRevokedError("The API key of this request was revoked."),
 }
 _OUTCOME_OF_CAUSE = {
     CancelCause.CLIENT_LEFT: Outcome.DISCONNECTED,
     CancelCause.TIMED_OUT: Outcome.TIMED_OUT,
     CancelCause.SHUTTING_DOWN: Outcome.UNAVAILABLE,
+    CancelCause.KEY_REVOKED: Outcome.REFUSED,
 }
 
 _GOOD_ENDS = frozenset({"stop", "length", "tool_calls"})

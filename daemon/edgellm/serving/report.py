@@ -8,6 +8,7 @@ from enum import Enum
 from edgellm.errors import (
     AdmissionError,
     EdgeLLMError,
+    KeyRevokedError,
     RequestCancelledError,
     RequestError,
     RequestTimeoutError,
@@ -47,7 +48,7 @@ class RequestReport:
 
 def outcome_of_error(error: EdgeLLMError) -> Outcome:
     match error:
-        case RequestError():
+        case RequestError() | KeyRevokedError():
             return Outcome.REFUSED
         case ServerBusyError():
             return Outcome.SATURATED

@@ -105,6 +105,10 @@ class AsgiClient:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
+    @property
+    def app(self) -> Any:
+        return self._app
+
     def start(
         self,
         method: str,

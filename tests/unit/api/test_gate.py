@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from tests.unit.api.asgi_client import AsgiClient, application, run
-from tests.unit.serving.scripted_lane import ScriptedLane, say_words, settle, spec_of, until
+from tests.unit.serving.scripted_lane import WARM_UP_PROMPT, ScriptedLane, say_words, settle, spec_of, until
 
 from edgellm.api.app import create_app
 from edgellm.api.keys import ApiKey
 from edgellm.api.routes import ROUTES, Access, Body, routes_at
 from edgellm.api.settings import ApiSettings
+from edgellm.runtime.generation import GenerationRequest
 from edgellm.serving.engine_client import EngineClient
 
 KEY = "a-long-enough-key"
@@ -88,6 +90,89 @@ def test_keys_can_be_replaced_while_it_runs() -> None:
         assert (await client.get("/v1/models", headers=headers)).status == 200
         app.state.keys.replace((ApiKey.of("carol", "a-new-key"),))
         assert (await client.get("/v1/models", headers=headers)).status == 401
+
+    run(scenario())
+
+
+def test_revoking_the_last_key_closes_the_server() -> None:
+    async def scenario() -> None:
+        engine = EngineClient([spec_of(ScriptedLane())])
+        app = create_app(engine, ApiSettings(api_keys=(ApiKey.of("alice", KEY),)))
+        client = AsgiClient(app)
+        app.state.keys.replace(())
+        for headers in ([("x-api-key", KEY)], [], [("authorization", "Bearer ")]):
+            assert (await client.get("/v1/models", headers=headers)).status == 401
+        assert "tiny" not in (await client.get("/")).body.decode()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("change", [(), (ApiKey.of("alice", "a-new-long-key"),)], ids=["revoked", "changed"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_runs_and_waits_of_a_revoked_key_ends(change: tuple[ApiKey, ...], stream: bool) -> None:
+    async def scenario() -> None:
+        lane = ScriptedLane(max_batch_size=2)
+        async with application(lane, settings=WITH_KEYS) as (client, engine):
+            alice, bob = [("x-api-key", KEY)], [("x-api-key", "another-long-key")]
+            running = client.start_chat(alice, stream=stream)
+            others = client.start_chat(bob)
+            await until(lambda: len(lane.generations) == 2)
+            lane.generations[0].say("be")
+            waiting = client.start_chat(alice)
+            await until(lambda: engine.model("tiny").admission.waiting == 1)
+            client.app.state.keys.replace((*change, WITH_KEYS.api_keys[1]))
+            await until(lambda: lane.generations[0].cancelled)
+            lane.generations[0].let_go()
+            ended = await running.done()
+            if stream:
+                assert ended.status == 200
+                assert ended.events[-1]["error"]["code"] == "invalid_api_key"
+            else:
+                assert (ended.status, ended.error["code"]) == (401, "invalid_api_key")
+            turned_away = await waiting.done()
+            assert (turned_away.status, turned_away.error["code"]) == (401, "invalid_api_key")
+            lane.generations[1].say("ok")
+            lane.generations[1].finish()
+            assert (await others.done()).status == 200
+            assert len(lane.generations) == 2
+            assert (await client.chat(alice)).status == 401
+
+    run(scenario())
+
+
+def test_a_prompt_that_is_being_read_when_its_key_is_revoked_never_answers() -> None:
+    async def scenario() -> None:
+        lane = SlowToEncode(say_words("a"))
+        async with application(lane, settings=WITH_KEYS) as (client, _):
+            asking = client.start_chat([("x-api-key", KEY)])
+            await until(lambda: lane.encoding)
+            client.app.state.keys.replace(WITH_KEYS.api_keys[1:])
+            lane.gate.set()
+            answer = await asking.done()
+            assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
+
+    run(scenario())
+
+
+class SlowToEncode(ScriptedLane):
+    encoding = False
+
+    async def encode(self, request: GenerationRequest) -> GenerationRequest:
+        if getattr(request.prompt, "text", None) != WARM_UP_PROMPT:
+            self.gate, self.encoding = asyncio.Event(), True
+            await self.gate.wait()
+        return await super().encode(request)
+
+
+def test_prefixes_stay_apart_once_there_have_been_several_keys() -> None:
+    async def scenario() -> None:
+        lane = talking_lane()
+        async with application(lane, settings=ApiSettings(api_keys=WITH_KEYS.api_keys[:1])) as (client, _):
+            keys = client.app.state.keys
+            for held, domain in ((1, ""), (2, "alice"), (1, "alice")):
+                keys.replace(WITH_KEYS.api_keys[:held])
+                await client.chat(headers=[("x-api-key", KEY)])
+                assert lane.generations[-1].request.cache_domain == domain
 
     run(scenario())
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from edgellm.api.keys import KeyRing
 from edgellm.errors import ConfigError
-from edgellm.service.api_keys import read_keys
+from edgellm.service import api_keys
+from edgellm.service.api_keys import add_key, read_keys, read_keys_left, revoke_key
 
 KEY = "0123456789abcdef-secret"
 
@@ -60,3 +65,82 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_huge_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="larger than"):
         read_keys(write(tmp_path, "#" * (2**20 + 1)))
+
+
+def test_an_added_key_is_kept_as_its_hash_alone_and_is_right(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    alice, bob = add_key(file, "alice"), add_key(file, "bob")
+    assert alice != bob
+    text = file.read_text()
+    assert alice not in text
+    assert bob not in text
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    ring = KeyRing(read_keys(file))
+    assert (ring.client_of(alice.encode()), ring.client_of(bob.encode())) == ("alice", "bob")
+    assert [path.name for path in tmp_path.iterdir()] == ["keys"]
+
+
+def test_a_revoked_key_is_gone_and_everything_else_stays(tmp_path: Path) -> None:
+    file = write(tmp_path, f"# by hand\nbob:{KEY}\nbobby:{KEY}1", mode=0o640)
+    alice = add_key(file, "alice")
+    assert revoke_key(file, "bob") == 2
+    assert file.read_text().startswith(f"# by hand\nbobby:{KEY}1\nalice:sha256:")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert KeyRing(read_keys(file)).client_of(alice.encode()) == "alice"
+    assert (revoke_key(file, "bobby"), revoke_key(file, "alice")) == (1, 0)
+    assert read_keys_left(file) == ()
+    with pytest.raises(ConfigError, match=r"keys holds no client 'alice' — it has: none"):
+        revoke_key(file, "alice")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "a:b", "#a", "-a", "x" * 65])
+def test_a_client_needs_a_plain_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be a client's name"):
+        add_key(tmp_path / "keys", name)
+    assert not (tmp_path / "keys").exists()
+
+
+def test_a_second_key_for_a_client_is_refused(tmp_path: Path) -> None:
+    add_key(tmp_path / "keys", "alice")
+    with pytest.raises(ConfigError, match="the client alice has a key — revoke it first"):
+        add_key(tmp_path / "keys", "alice")
+
+
+def test_what_is_wrong_with_the_file_is_said_before_it_is_changed(tmp_path: Path) -> None:
+    file = write(tmp_path, "nonsense\n")
+    with pytest.raises(ConfigError, match="line 1"):
+        add_key(file, "alice")
+    assert file.read_text() == "nonsense\n"
+    with pytest.raises(ConfigError, match="make the folder"):
+        add_key(tmp_path / "absent" / "keys", "alice")
+    with pytest.raises(ConfigError, match="No such file"):
+        revoke_key(tmp_path / "none", "alice")
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path, f"bob:{KEY}\n")
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(api_keys.os, "fsync", fail)
+    with pytest.raises(ConfigError, match="cannot be changed: No space left"):
+        add_key(file, "alice")
+    assert file.read_text() == f"bob:{KEY}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["keys"]
+
+
+def test_a_link_to_the_file_stays_a_link(tmp_path: Path) -> None:
+    file = write(tmp_path, f"bob:{KEY}\n")
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    add_key(link, "alice")
+    assert link.is_symlink()
+    assert [key.name for key in read_keys(file)] == ["bob", "alice"]
+
+
+def test_clients_added_at_the_same_time_are_all_there(tmp_path: Path) -> None:
+    names = [f"client{number}" for number in range(12)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda name: add_key(tmp_path / "keys", name), names))
+    assert sorted(key.name for key in read_keys(tmp_path / "keys")) == sorted(names)

@@ -6,9 +6,10 @@ import asyncio
 import errno
 import io
 import os
+import pty
 import signal
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TextIO
 
 import httpx
@@ -20,7 +21,8 @@ from edgellm.config import Settings
 from edgellm.errors import CheckpointError, EdgeLLMError, WorkerFailedError
 from edgellm.service.address import listen
 from edgellm.service.notify import Supervisor
-from edgellm.service.runner import Daemon
+from edgellm.service.reload import ReloadedFiles
+from edgellm.service.runner import Application, Daemon
 from edgellm.serving.model import LoadProgress, ModelSpec, OpenedModel, ReportProgress
 
 
@@ -41,7 +43,9 @@ class HeardSupervisor(Supervisor):
 class RunningDaemon:
     """A daemon on this thread's event loop, with its output and what it told its supervisor."""
 
-    def __init__(self, *specs: ModelSpec, output: TextIO | None = None, **settings: object) -> None:
+    def __init__(
+        self, *specs: ModelSpec, output: TextIO | None = None, files: Sequence[ReloadedFiles] = (), **settings: object
+    ) -> None:
         self.listener = listen("127.0.0.1", 0)
         self.output = io.StringIO()
         self.supervisor = HeardSupervisor()
@@ -49,7 +53,7 @@ class RunningDaemon:
             Settings.model_validate(settings),
             self.listener,
             specs,
-            create_app,
+            lambda client: Application(create_app(client), files),
             supervisor=self.supervisor,
             output=output or self.output,
         )
@@ -221,6 +225,47 @@ def test_each_model_that_does_not_load_is_said_once(caplog: pytest.LogCaptureFix
         run(running, story)
     said = [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
     assert said == ["model second did not load: second.gguf is damaged"]
+
+
+def test_a_hangup_reads_files_anew_and_drops_no_request() -> None:
+    lane = ScriptedLane()
+    read: list[str] = []
+    running = RunningDaemon(spec_of(lane), files=[ReloadedFiles("keys", [], lambda: read.append("keys"))])
+
+    async def story() -> None:
+        await running.ready()
+        asking = asyncio.create_task(running.ask())
+        await until(lambda: bool(lane.generations))
+        interrupt(signal.SIGHUP)
+        await until(lambda: read == ["keys"])
+        lane.generations[0].say("done")
+        lane.generations[0].finish()
+        assert (await asking).status_code == 200
+        assert await running.status_of("/health/ready") == 200
+        interrupt()
+
+    run(running, story)
+
+
+def test_when_its_terminal_goes_the_daemon_drains_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = ScriptedLane()
+    running = RunningDaemon(spec_of(lane))
+    terminal, other_end = pty.openpty()
+
+    async def story() -> None:
+        await running.ready()
+        asking = asyncio.create_task(running.ask())
+        await until(lambda: bool(lane.generations))
+        interrupt(signal.SIGHUP)
+        await until(lambda: "finishing 1 running request" in running.output.getvalue())
+        lane.generations[0].say("done")
+        lane.generations[0].finish()
+        assert (await asking).status_code == 200
+
+    with os.fdopen(terminal) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        run(running, story)
+    os.close(other_end)
 
 
 class FullDisk(io.StringIO):
