@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from edgellm import __version__
 from edgellm.api import health, models
+from edgellm.api.anthropic_messages import count_tokens, messages
 from edgellm.api.chat_completions import chat_completions
 from edgellm.api.completions import completions
 from edgellm.api.docs_page import docs_page
@@ -75,6 +76,8 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
     handlers: dict[tuple[str, str], Handler] = {
         ("POST", "/v1/chat/completions"): partial(chat_completions, service),
         ("POST", "/v1/completions"): partial(completions, service),
+        ("POST", "/v1/messages"): partial(messages, service),
+        ("POST", "/v1/messages/count_tokens"): partial(count_tokens, service),
         ("GET", "/v1/models"): all_models,
         ("GET", "/v1/models/{model_id:path}"): one_model,
         ("GET", "/health/live"): live,

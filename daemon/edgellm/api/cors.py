@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from edgellm.api.error_mapping import Headers, HttpError
 
-_EXPOSED = b"x-request-id, retry-after, x-edgellm-streaming"
+_EXPOSED = b"x-request-id, request-id, retry-after, x-edgellm-streaming"
 _PREFLIGHT_SECONDS = 600
 _HEADER_NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, \t-]{0,4096}")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+from edgellm.api.anthropic_errors import anthropic_error_body
 from edgellm.api.error_body import error_body, error_object
+from edgellm.api.routes import Dialect
 from edgellm.errors import (
     AdmissionError,
     DuplicateRequestIdError,
@@ -46,7 +48,7 @@ _STATUS_OF: tuple[tuple[type[EdgeLLMError], int], ...] = (
 )
 
 
-def _described(error: BaseException) -> tuple[int, str, str, str | None]:
+def described(error: BaseException) -> tuple[int, str, str, str | None]:
     """Status, message, code and param. Only errors whose texts are made for clients keep their text."""
     match error:
         case HttpError():
@@ -65,9 +67,14 @@ def _status_of(error: EdgeLLMError) -> int:
     return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), 500)
 
 
-def error_response(error: BaseException) -> tuple[int, Headers, bytes]:
-    status, message, code, param = _described(error)
-    body = error_body(status, message, code, param)
+def error_response(
+    error: BaseException, dialect: Dialect = Dialect.OPENAI, request_id: str = ""
+) -> tuple[int, Headers, bytes]:
+    status, message, code, param = described(error)
+    if dialect is Dialect.ANTHROPIC:
+        body = anthropic_error_body(status, message, param, request_id)
+    else:
+        body = error_body(status, message, code, param)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if isinstance(error, HttpError):
         headers += error.headers
@@ -78,4 +85,4 @@ def error_response(error: BaseException) -> tuple[int, Headers, bytes]:
 
 def stream_error(error: BaseException) -> dict[str, object]:
     """The error object that ends a stream whose status is already 200."""
-    return error_object(*_described(error))
+    return error_object(*described(error))

@@ -17,7 +17,7 @@ from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import ClientGoneError, too_large
 from edgellm.api.keys import KeyRing
 from edgellm.api.request_ids import made_request_id, request_id_of
-from edgellm.api.routes import Access, Body, Route, routes_at
+from edgellm.api.routes import Access, Body, Dialect, Route, dialect_at, routes_at
 from edgellm.api.settings import ApiSettings
 from edgellm.errors import EdgeLLMError, UnsupportedParameterError
 from edgellm.serving.error_frames import error_frames
@@ -47,6 +47,7 @@ class Gate:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = _Answer(send, head_only=scope["method"] == "HEAD")
+        answer.dialect = dialect_at(_SLASHES.sub("/", scope["path"]))
         headers: Headers = list(scope["headers"])
         try:
             origin = cors.origin_of(headers)
@@ -102,7 +103,7 @@ class Gate:
             await self._app(scope, receive, answer.send)
 
     async def _refuse(self, scope: Scope, error: Exception, receive: Receive, answer: _Answer) -> None:
-        status, headers, body = error_response(error)
+        status, headers, body = error_response(error, answer.dialect, answer.id)
         unread = (b"connection", b"close") in headers
         await answer.send({"type": "http.response.start", "status": status, "headers": headers})
         await answer.send({"type": "http.response.body", "body": body, "more_body": unread})
@@ -124,6 +125,7 @@ class _Answer:
         self._head_only = head_only
         self.extra_headers: Headers = [(b"x-content-type-options", b"nosniff")]
         self.id = ""
+        self.dialect = Dialect.OPENAI
         self.route = ""
         self.status = 0  # none yet
 
@@ -137,7 +139,10 @@ class _Answer:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message["headers"], (b"x-request-id", self.id.encode("ascii")), *self.extra_headers]
+            request_id = self.id.encode("ascii")
+            headers = [*message["headers"], (b"x-request-id", request_id), *self.extra_headers]
+            if self.dialect is Dialect.ANTHROPIC:
+                headers.append((b"request-id", request_id))
             message = {**message, "headers": headers}
         elif self._head_only:
             message = {**message, "body": b""}

@@ -9,7 +9,9 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from edgellm.api.answers import ChatCompletion, ErrorAnswer, ModelList, ModelObject, TextCompletion
-from edgellm.api.routes import ROUTES, Access, Body, Route
+from edgellm.api.anthropic_answers import AnthropicErrorAnswer, AnthropicMessage, TokenCount
+from edgellm.api.routes import ROUTES, Access, Body, Dialect, Route, dialect_at
+from edgellm.api.wire.anthropic import CountTokensRequest, MessagesRequest
 from edgellm.api.wire.chat import ChatRequest
 from edgellm.api.wire.completion import CompletionRequest
 from edgellm.api.wire.fields import WireModel
@@ -29,6 +31,8 @@ class _Operation:
 _OPERATIONS: dict[str, _Operation] = {
     "/v1/chat/completions": _Operation("Answer a conversation", ChatRequest, ChatCompletion, streams=True),
     "/v1/completions": _Operation("Continue text", CompletionRequest, TextCompletion, streams=True),
+    "/v1/messages": _Operation("Answer a conversation (Anthropic)", MessagesRequest, AnthropicMessage, streams=True),
+    "/v1/messages/count_tokens": _Operation("Count a conversation's tokens", CountTokensRequest, TokenCount),
     "/v1/models": _Operation("List the models", answer=ModelList),
     "/v1/models/{model_id:path}": _Operation("Show a model", answer=ModelObject),
     "/health/live": _Operation("The process answers"),
@@ -70,6 +74,7 @@ def _document(title: str, version: str) -> dict[str, Any]:
 
 
 def _described(route: Route, operation: _Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+    failure = AnthropicErrorAnswer if dialect_at(route.path) is Dialect.ANTHROPIC else ErrorAnswer
     answer: dict[str, Any] = {operation.media_type: {"schema": _reference(operation.answer, schemas)}}
     if operation.streams:
         answer["text/event-stream"] = {"schema": {"type": "string"}}
@@ -79,7 +84,7 @@ def _described(route: Route, operation: _Operation, schemas: dict[str, Any]) -> 
             "200": {"description": "OK", "content": answer},
             "default": {
                 "description": "Refused or failed",
-                "content": {"application/json": {"schema": _reference(ErrorAnswer, schemas)}},
+                "content": {"application/json": {"schema": _reference(failure, schemas)}},
             },
         },
     }

@@ -18,6 +18,13 @@ class Body(Enum):
     JSON = "json"
 
 
+class Dialect(Enum):
+    """Whose protocol a path belongs to: how its errors look."""
+
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """``path`` may end in one parameter in braces, which takes slashes. HEAD goes wherever GET does."""
@@ -37,6 +44,8 @@ class Route:
 ROUTES: tuple[Route, ...] = (
     Route("/v1/chat/completions", "POST", body=Body.JSON),
     Route("/v1/completions", "POST", body=Body.JSON),
+    Route("/v1/messages", "POST", body=Body.JSON),
+    Route("/v1/messages/count_tokens", "POST", body=Body.JSON),
     Route("/v1/models", "GET"),
     Route("/v1/models/{model_id:path}", "GET"),
     Route("/health/live", "GET", Access.PUBLIC, any_host=True),
@@ -51,3 +60,8 @@ ROUTES: tuple[Route, ...] = (
 
 def routes_at(path: str, routes: Sequence[Route] = ROUTES) -> list[Route]:
     return [route for route in routes if route.pattern.fullmatch(path)]
+
+
+def dialect_at(path: str) -> Dialect:
+    """Also of a path where nothing is."""
+    return Dialect.ANTHROPIC if path == "/v1/messages" or path.startswith("/v1/messages/") else Dialect.OPENAI

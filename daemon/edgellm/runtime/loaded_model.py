@@ -54,6 +54,10 @@ class LoadedModel:
                 raise RequestError(f"{param}: this model has no such token", param=param)
         return self.front_end.encode(request)
 
+    def count(self, request: GenerationRequest) -> int:
+        """Give how many tokens the prompt has; takes no place in the runtime."""
+        return self.front_end.count(request)
+
     def start(self, request: GenerationRequest, on_released: OnReleased) -> RunningGeneration:
         """Hand an encoded request to the runtime. Raises RequestError or AdmissionError for what it refuses.
 

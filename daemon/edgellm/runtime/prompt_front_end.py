@@ -50,6 +50,10 @@ class PromptFrontEnd(Protocol):
         """Give the request as it will run. Raises RequestError; ContextLengthError when there is no room."""
         ...
 
+    def count(self, request: GenerationRequest) -> int:
+        """Give how many tokens its prompt has. Raises as ``encode`` does."""
+        ...
+
 
 class TokenisingFrontEnd:
     """Fills ``prompt_token_ids`` and fits ``max_tokens`` to what the prompt leaves. Thread-safe."""
@@ -68,6 +72,9 @@ class TokenisingFrontEnd:
             raise RequestError("the prompt is empty: it has no tokens", param=param)
         params = self._limits.fitted(request.params, len(token_ids), param=param)
         return replace(request, params=params, prompt_token_ids=token_ids)
+
+    def count(self, request: GenerationRequest) -> int:
+        return len(self.encode(request).prompt_token_ids or ())
 
     def encode_native(self, native_request: Any, index: int) -> list[int]:
         """Encode one request of a native batch: the callback for requests that bring messages and no ids."""
@@ -137,6 +144,12 @@ class MeasuringFrontEnd:
         # Not counted: at least one token of prompt, and the runtime itself refuses what is too long.
         known_tokens = 1 if prompt_tokens is None else prompt_tokens
         return replace(request, params=limits.fitted(params, known_tokens, param=_prompt_param(request.prompt)))
+
+    def count(self, request: GenerationRequest) -> int:
+        tokens = self._count_tokens(request)
+        if tokens is None:
+            raise UnsupportedParameterError("this model's runtime cannot count tokens beside its requests")
+        return tokens
 
 
 def prompt_bytes(prompt: Prompt) -> int:

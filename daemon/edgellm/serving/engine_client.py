@@ -160,6 +160,14 @@ class EngineClient:
             raise
         return generation
 
+    async def count_prompt_tokens(self, model_name: str, request: GenerationRequest) -> int:
+        """How many tokens the prompt has for that model. Takes no slot and no place in the queue."""
+        if self._draining:
+            raise self._shutting_down()
+        model = self.model(model_name)
+        model.require_capabilities()
+        return await model.lanes[0].count_tokens(request)
+
     async def _start(self, job: GenerationJob, report: RequestReport, key: tuple[str, str]) -> Generation:
         model = self.model(job.model)
         capabilities = model.require_capabilities()

@@ -49,6 +49,9 @@ class InProcessLane:
             return self._loaded.encode(request)
         return await asyncio.to_thread(self._loaded.encode, request)
 
+    async def count_tokens(self, request: GenerationRequest) -> int:
+        return await asyncio.to_thread(self._loaded.count, request)
+
     async def submit(self, request: GenerationRequest) -> InProcessGeneration:
         if request.prompt_token_ids is None and self._loaded.builder.has_extensions:
             request = await self.encode(request)

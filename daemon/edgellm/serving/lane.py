@@ -52,6 +52,10 @@ class Lane(Protocol):
         """
         ...
 
+    async def count_tokens(self, request: GenerationRequest) -> int:
+        """Return how many tokens its prompt has. Takes no generation slot; raises as ``encode`` does."""
+        ...
+
     async def submit(self, request: GenerationRequest) -> LaneGeneration:
         """Return once the runtime accepted the request. Raises RequestError for what the runtime refuses."""
         ...

@@ -116,6 +116,10 @@ class ScriptedLane:
         params = replace(request.params, max_tokens=min(request.params.max_tokens, left_tokens))
         return replace(request, prompt_token_ids=list(range(PROMPT_TOKENS)), params=params)
 
+    async def count_tokens(self, request: GenerationRequest) -> int:
+        await self.encode(request)
+        return PROMPT_TOKENS
+
     async def submit(self, request: GenerationRequest) -> ScriptedGeneration:
         if self.before_accepting is not None:
             await self.before_accepting()

@@ -33,6 +33,12 @@ def invalid(message: str) -> PydanticCustomError:
     return PydanticCustomError(INVALID_VALUE, "{message}", {"message": message})
 
 
+def unsupported(message: str, name: str | None = None) -> PydanticCustomError:
+    """Refuses the value that is being validated, or the field ``name`` of it. ``message`` is as for ``invalid``."""
+    named = {} if name is None else {"name": name}
+    return PydanticCustomError(UNSUPPORTED_PARAMETER, "{message}", {"message": message, **named})
+
+
 def _shape(value: object) -> str | None:
     if isinstance(value, str):
         return "(text)"

@@ -1,0 +1,110 @@
+"""POST /v1/messages and POST /v1/messages/count_tokens."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from edgellm.api.anthropic_format import AnthropicStream, MessageHead, anthropic_answer
+from edgellm.api.anthropic_prompt import anthropic_prompt
+from edgellm.api.field_names import FieldNames
+from edgellm.api.generation_response import AnswerShape, GenerationResponse
+from edgellm.api.sampling import chat_sampling
+from edgellm.api.service import ApiService, caller_of
+from edgellm.api.wire.anthropic import CountTokensRequest, MessagesRequest, PromptFields
+from edgellm.api.wire.chat import ChatRequest
+from edgellm.api.wire.sampling import JsonSchemaFormat, ResponseFormat
+from edgellm.errors import RequestError
+from edgellm.runtime.generation import GenerationRequest
+from edgellm.serving.engine_client import GenerationJob
+from edgellm.serving.model import ServedModel
+
+PROTOCOL_VERSIONS = ("2023-06-01", "2026-10-21")
+"""They differ in what they refuse. Here temperature, top_p and top_k, which the newer one lacks, go with either."""
+
+_SCHEMA = "output_config.format.schema"
+_NAMES = {
+    "response_format.json_schema.schema": _SCHEMA,
+    "guided_decoding.json_schema": _SCHEMA,
+    "response_format": "output_config.format",
+    "stop": "stop_sequences",
+}
+_MOST_EFFORT = "xhigh"
+
+
+async def messages(service: ApiService, request: Request) -> GenerationResponse:
+    _check_version(request)
+    body = await service.read(request, MessagesRequest)
+    caller = caller_of(request)
+    model = service.engine.model(body.model)
+    generation, names = _generation_request(model, body, caller.cache_domain)
+    job = GenerationJob(model.name, [generation], caller.request_id, caller.client)
+    shows_thinking = body.thinking is None or body.thinking.display != "omitted"
+    head = MessageHead(caller.request_id, model.name, body.stop_sequences, shows_thinking)
+    shape = AnswerShape(
+        stream=AnthropicStream(head) if body.stream else None,
+        whole=partial(anthropic_answer, head),
+        as_asked=names.rename,
+    )
+    return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
+
+
+async def count_tokens(service: ApiService, request: Request) -> JSONResponse:
+    """Takes no place of the model and no place in its queue."""
+    _check_version(request)
+    body = await service.read(request, CountTokensRequest)
+    model = service.engine.model(body.model)
+    generation, names = _generation_request(model, body, caller_of(request).cache_domain)
+    try:
+        tokens = await service.engine.count_prompt_tokens(model.name, generation)
+    except RequestError as error:
+        raise names.rename(error) from None
+    return JSONResponse({"input_tokens": tokens})
+
+
+def _check_version(request: Request) -> None:
+    """A client that says nothing speaks the latest."""
+    versions = request.headers.getlist("anthropic-version")
+    if any(version not in PROTOCOL_VERSIONS for version in versions):
+        raise RequestError(
+            f"anthropic-version must be one of {', '.join(PROTOCOL_VERSIONS)}.", param="anthropic-version"
+        )
+
+
+def _generation_request(
+    model: ServedModel, body: PromptFields, cache_domain: str
+) -> tuple[GenerationRequest, FieldNames]:
+    capabilities = model.require_capabilities()
+    prompt, origins = anthropic_prompt(body)
+    names = FieldNames(origins, "messages", _NAMES)
+    try:
+        params = chat_sampling(_as_chat(body), model.sampling, capabilities)
+    except RequestError as error:
+        raise names.rename(error) from None
+    return GenerationRequest(prompt=prompt, params=params, cache_domain=cache_domain), names
+
+
+def _as_chat(body: PromptFields) -> ChatRequest:
+    """The fields that both protocols have, as those of a chat request."""
+    fields: dict[str, Any] = {}
+    if isinstance(body, MessagesRequest):
+        fields = {
+            "max_tokens": body.max_tokens,
+            "temperature": body.temperature,
+            "top_p": body.top_p,
+            "top_k": body.top_k,
+            "stop": body.stop_sequences,
+            "stream": body.stream,
+        }
+    if body.thinking is not None:
+        fields["enable_thinking"] = body.thinking.type != "disabled"
+    output = body.output_config
+    if output is not None and output.effort is not None:
+        fields["reasoning_effort"] = _MOST_EFFORT if output.effort == "max" else output.effort
+    if output is not None and output.format is not None:
+        schema = JsonSchemaFormat.model_construct(schema_=output.format.schema_)
+        fields["response_format"] = ResponseFormat(type="json_schema", json_schema=schema)
+    return ChatRequest.model_construct(**fields)
