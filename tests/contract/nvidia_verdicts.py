@@ -69,7 +69,7 @@ def builder_arguments(case: Case) -> Any:
 
 def build_plan(case: Case) -> Any:
     """The engines that ``argv`` builds, each with its settings checked; a refusal is its text."""
-    sys.modules.setdefault("tensorrt", _AnyModule("tensorrt"))
+    stub_tensorrt()
     from experimental.builder import cli
 
     try:
@@ -96,7 +96,7 @@ def profile_limits(case: Case) -> Any:
 
 def components(case: Case) -> Any:
     """The components of the checkpoint in ``model_dir``, in the order of their builds; a refusal is its text."""
-    sys.modules.setdefault("tensorrt", _AnyModule("tensorrt"))  # one family imports it to describe itself
+    stub_tensorrt()  # one family imports it to describe itself
     from experimental.builder.core import contracts
     from experimental.builder.core.bundle import BundleConfig
 
@@ -155,6 +155,11 @@ def payload(case: Case) -> Any:
         return str(error)
     except NativeSelectionError:
         return None
+
+
+def stub_tensorrt() -> None:
+    """Let what imports TensorRT be imported in this process, a child that ends with its answer."""
+    sys.modules.setdefault("tensorrt", _AnyModule("tensorrt"))
 
 
 class _AnyName(type):
