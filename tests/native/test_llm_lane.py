@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
+from tests.unit.serving.lane_reader import LaneReader
 
 from edgellm import LLM, SamplingParams, StreamDelta
 from edgellm.errors import ContextLengthError, InvalidSchemaError, RequestCancelledError
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest, TextPrompt
-from edgellm.serving.in_process_lane import InProcessGeneration, InProcessLane
+from edgellm.serving.in_process_lane import InProcessLane
 
 DEADLINE_SECONDS = 60.0
 LONG = SamplingParams(temperature=0, max_tokens=900, ignore_eos=True)
@@ -60,8 +61,8 @@ def chat(text: str, params: SamplingParams) -> GenerationRequest:
     return GenerationRequest(ChatPrompt([{"role": "user", "content": text}]), params)
 
 
-async def collect(generation: InProcessGeneration) -> list[StreamDelta]:
-    return [delta async for delta in generation.deltas()]
+async def answer(lane: InProcessLane, request: GenerationRequest) -> list[StreamDelta]:
+    return await (await LaneReader.submit(lane, await lane.encode(request))).end()
 
 
 async def scheduled(lane: InProcessLane, **expected: int) -> None:
@@ -80,8 +81,7 @@ def test_a_lane_gives_what_the_python_api_gives(make_lane: MakeLane, in_flight: 
         lane = make_lane(in_flight)
         params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, num_logprobs=2)
         expected = lane._llm.chat([{"role": "user", "content": "ünïcödé 🙂"}], params)
-        generation = await lane.submit(await lane.encode(chat("ünïcödé 🙂", params)))
-        deltas = await collect(generation)
+        deltas = await answer(lane, chat("ünïcödé 🙂", params))
         assert "".join(delta.text for delta in deltas) == expected.text
         assert [token_id for delta in deltas for token_id in delta.token_ids] == expected.token_ids
         assert [step[0].token_id for delta in deltas for step in delta.logprobs or []] == expected.token_ids
@@ -97,8 +97,7 @@ def test_more_requests_than_seats_all_end(make_lane: MakeLane) -> None:
         lane = make_lane(True)
         params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
         texts = [f"question {number}" for number in range(24)]
-        generations = [await lane.submit(await lane.encode(chat(text, params))) for text in texts]
-        outputs = await asyncio.gather(*(collect(generation) for generation in generations))
+        outputs = await asyncio.gather(*(answer(lane, chat(text, params)) for text in texts))
         alone = await asyncio.to_thread(lane._llm.generate, texts, params)
         for deltas, output in zip(outputs, alone, strict=True):
             assert "".join(delta.text for delta in deltas) == output.text
@@ -112,16 +111,14 @@ def test_more_requests_than_seats_all_end(make_lane: MakeLane) -> None:
 def test_a_cancelled_request_frees_its_seat(make_lane: MakeLane, in_flight: bool) -> None:
     async def scenario() -> None:
         lane = make_lane(in_flight)
-        generation = await lane.submit(await lane.encode(chat("hi", LONG)))
-        await anext(generation.deltas())
-        generation.cancel()
+        reader = await LaneReader.submit(lane, await lane.encode(chat("hi", LONG)))
+        await reader.first()
+        reader.cancel()
         with pytest.raises(RequestCancelledError):
-            await collect(generation)
-        await generation.released()
+            await reader.end()
         if in_flight:
             await scheduled(lane, cancelled=1, resident=0)
-        following = await lane.submit(await lane.encode(chat("hi", SamplingParams(temperature=0, max_tokens=3))))
-        assert (await collect(following))[-1].finished
+        assert (await answer(lane, chat("hi", SamplingParams(temperature=0, max_tokens=3))))[-1].finished
         await lane.close()
 
     run(scenario)
@@ -135,10 +132,11 @@ def test_refusals_come_before_anything_is_accepted(make_lane: MakeLane, in_fligh
             await lane.encode(chat("word " * 2000, LONG))
         bad_guide = SamplingParams(guided_decoding={"regex": "[0-9"})
         with pytest.raises(InvalidSchemaError):
-            await lane.submit(await lane.encode(chat("hi", bad_guide)))
-        generation = await lane.submit(await lane.encode(GenerationRequest(TextPrompt("hi"), LONG)))
-        generation.cancel()
-        await generation.released()
+            await answer(lane, chat("hi", bad_guide))
+        reader = await LaneReader.submit(lane, await lane.encode(GenerationRequest(TextPrompt("hi"), LONG)))
+        reader.cancel()
+        with pytest.raises(RequestCancelledError):
+            await reader.end()
         await lane.close()
 
     run(scenario)
@@ -150,8 +148,7 @@ def test_counters_move_with_the_work(make_lane: MakeLane) -> None:
         before = lane.counters()
         for _ in range(2):
             params = SamplingParams(temperature=0, max_tokens=5)
-            generation = await lane.submit(await lane.encode(chat("a prompt that fills some pages " * 8, params)))
-            await generation.released()
+            await answer(lane, chat("a prompt that fills some pages " * 8, params))
         after = lane.counters()
         assert after.steps_completed > before.steps_completed
         assert before.context_cache is not None

@@ -7,10 +7,12 @@ from typing import Any
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from edgellm.api import limits
+from edgellm.api.body_writer import EXTENSION, WRITER
 from edgellm.api.error_body import error_body
 from edgellm.api.settings import ServerSettings
 
@@ -86,6 +88,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._in_head = False
         self._stop_head_timer()
         super().on_headers_complete()
+        # The request's task has not begun yet.
+        self.scope["extensions"] = {EXTENSION: {WRITER: ChunkWriter(self.cycle, self.flow, self.transport)}}
 
     def _count_head(self, count_bytes: int) -> None:
         self._header_bytes += count_bytes
@@ -153,3 +157,23 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _cut(self) -> None:
         self.transport.abort()
+
+
+class ChunkWriter:
+    """The BodyWriter of one request on a connection: chunked encoding straight to the transport."""
+
+    __slots__ = ("_cycle", "_flow", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle, flow: FlowControl, transport: asyncio.Transport) -> None:
+        self._cycle = cycle
+        self._flow = flow
+        self._transport = transport
+
+    def can_write(self) -> bool:
+        cycle = self._cycle
+        if self._flow.write_paused or cycle.disconnected or cycle.response_complete:
+            return False
+        return bool(cycle.chunked_encoding)
+
+    def write(self, piece: bytes) -> None:
+        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))

@@ -11,7 +11,9 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from edgellm.api.body_writer import body_writer_of
 from edgellm.api.client_presence import ClientPresence
+from edgellm.api.event_stream import EventStream
 from edgellm.api.stream_format import StreamFormat
 from edgellm.api.usage import Usage
 from edgellm.api.whole_format import Choice
@@ -68,7 +70,7 @@ class GenerationResponse(Response):
                 if self._shape.stream is None:
                     await self._send_whole(generation, presence, send)
                 else:
-                    await self._send_stream(generation, self._shape.stream, presence, send)
+                    await self._send_stream(generation, self._shape.stream, presence, scope, send)
             finally:
                 generation.cancel(CancelCause.CLIENT_LEFT)
 
@@ -79,7 +81,7 @@ class GenerationResponse(Response):
         try:
             while deltas := await generation.next_deltas():
                 for item in deltas:
-                    usage.take(item)
+                    usage.take(item.index, item.delta)
                     if parsers is None:
                         choices[item.index].take(item.delta)
                     else:
@@ -95,7 +97,7 @@ class GenerationResponse(Response):
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _send_stream(
-        self, generation: Generation, stream: StreamFormat, presence: ClientPresence, send: Send
+        self, generation: Generation, stream: StreamFormat, presence: ClientPresence, scope: Scope, send: Send
     ) -> None:
         kind = (b"x-edgellm-streaming", generation.capabilities.streaming.encode())
         await send({"type": "http.response.start", "status": 200, "headers": [*_STREAM_HEADERS, kind]})
@@ -104,18 +106,12 @@ class GenerationResponse(Response):
             await send({"type": "http.response.body", "body": opening, "more_body": True})
         parsers = self._parsers()
         usage = Usage(self._job.choices)
+        events = EventStream(stream, parsers, usage, body_writer_of(scope))
         try:
-            deltas = await self._first_deltas(generation, stream, send)
-            while deltas:
-                for item in deltas:
-                    usage.take(item)
-                if parsers is None:
-                    events = "".join([stream.delta(item.index, item.delta) for item in deltas])
-                else:
-                    events = "".join([_formatted(stream, parsers[item.index], item) for item in deltas])
-                if events:
-                    await send({"type": "http.response.body", "body": events.encode(), "more_body": True})
-                deltas = await generation.next_deltas()
+            while deltas := await self._next_deltas(generation, events, stream.heartbeat, send):
+                body = events.bytes_of(deltas)
+                if body:
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
         except EdgeLLMError as error:
             if presence.gone:
                 return
@@ -128,17 +124,18 @@ class GenerationResponse(Response):
         answer_format = self._shape.answer_format
         return None if answer_format is None else [ChoiceEvents(answer_format) for _ in range(self._choices)]
 
-    async def _first_deltas(self, generation: Generation, stream: StreamFormat, send: Send) -> Any:
-        while True:
+    async def _next_deltas(
+        self, generation: Generation, events: EventStream, heartbeat: bytes, send: Send
+    ) -> list[ChoiceDelta]:
+        """Those that could not be written at once; none when the generation has ended."""
+        while not events.begun:
             try:
                 async with asyncio.timeout(self._heartbeat_seconds):
-                    return await generation.next_deltas()
+                    return await generation.next_deltas(events.write_at_once)
             except TimeoutError:
-                await send({"type": "http.response.body", "body": stream.heartbeat, "more_body": True})
-
-
-def _formatted(stream: StreamFormat, parser: ChoiceEvents, item: ChoiceDelta) -> str:
-    return stream.events(item.index, parser.take(item.delta), item.delta.logprobs)
+                if not events.begun:
+                    await send({"type": "http.response.body", "body": heartbeat, "more_body": True})
+        return await generation.next_deltas(events.write_at_once)
 
 
 def _counts(usage: Usage, parsers: Sequence[ChoiceEvents] | None) -> dict[str, Any]:

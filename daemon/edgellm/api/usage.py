@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgellm.serving.generation import ChoiceDelta
+from edgellm.runtime.outputs import StreamDelta
 
 
 class Usage:
@@ -16,15 +16,14 @@ class Usage:
         self._cached_tokens: dict[int, int] = {}
         self._completion_tokens = 0
 
-    def take(self, choice: ChoiceDelta) -> None:
-        delta = choice.delta
+    def take(self, index: int, delta: StreamDelta) -> None:
         self._completion_tokens += len(delta.token_ids)
         # Later choices of a prompt find it in the cache by the first one's doing: that is no saving to report.
-        if choice.index % self._choices_per_prompt == 0:
+        if index % self._choices_per_prompt == 0:
             if delta.prompt_tokens is not None:
-                self._prompt_tokens[choice.index] = delta.prompt_tokens
+                self._prompt_tokens[index] = delta.prompt_tokens
             if delta.cached_tokens is not None:
-                self._cached_tokens[choice.index] = delta.cached_tokens
+                self._cached_tokens[index] = delta.cached_tokens
 
     def as_object(self, reasoning_tokens: int = 0) -> dict[str, Any]:
         prompt_tokens = sum(self._prompt_tokens.values())

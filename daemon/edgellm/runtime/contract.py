@@ -27,8 +27,24 @@ class StreamChunk(Protocol):
     def logprobs(self) -> list[list[Any]]: ...
 
 
+class StreamSignal(Protocol):
+    """Extension, found by ``hasattr`` on the module: one descriptor for many channels, readable once it was raised.
+
+    A channel with ``set_signal(signal)`` raises it at once, with each chunk, and when the runtime has let go of the
+    request.
+    """
+
+    def fileno(self) -> int: ...
+    def clear(self) -> None:
+        """Call before looking at the channels: what comes after is signalled again."""
+        ...
+
+
 class StreamChannel(Protocol):
-    """After ``cancel()`` it is neither finished nor has it a reason, and waits return None at once."""
+    """After ``cancel()`` it is neither finished nor has it a reason, and waits return None at once.
+
+    ``set_signal`` is an extension.
+    """
 
     def try_pop(self) -> StreamChunk | None: ...
     def wait_pop(self, timeout_ms: int) -> StreamChunk | None: ...

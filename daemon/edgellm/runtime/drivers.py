@@ -15,6 +15,7 @@ from edgellm.runtime.contract import (
     RequestEngine,
     RuntimeModule,
     StreamChannel,
+    StreamSignal,
     scheduling_counters,
 )
 from edgellm.runtime.native_errors import map_request_error
@@ -25,6 +26,10 @@ class Driver(Protocol):
     """Owns the native runtime object until close()."""
 
     in_flight: bool
+
+    def make_signal(self) -> StreamSignal | None:
+        """Give a signal that generations of this driver can raise; None where the runtime has none."""
+        ...
 
     def start(self, native_request: Any, channel: StreamChannel, on_released: OnReleased) -> RunningGeneration:
         """Hand the request to the runtime. Raises RequestError or AdmissionError for what it refuses at once.
@@ -70,6 +75,11 @@ class InFlightDriver:
         self._context_cache = context_cache
         # Whoever reads these may have stopped reading: drain() ends them on their behalf.
         self._running: weakref.WeakSet[InFlightGeneration] = weakref.WeakSet()
+
+    def make_signal(self) -> StreamSignal | None:
+        make = getattr(self._module, "StreamSignal", None)
+        signal: StreamSignal | None = None if make is None else make()
+        return signal
 
     def start(self, native_request: Any, channel: StreamChannel, on_released: OnReleased) -> InFlightGeneration:
         engine = self._loaded()
@@ -131,6 +141,9 @@ class BlockingDriver:
         self._requests_ended = 0
         # Read under the inference lock after each request, so that nobody who only looks ever waits for it.
         self._cache_snapshot = runtime.get_context_cache_metrics() if context_cache else None
+
+    def make_signal(self) -> None:
+        """A call that blocks keeps a thread anyway."""
 
     def start(self, native_request: Any, channel: StreamChannel, on_released: OnReleased) -> BlockingGeneration:
         if self._runtime is None:

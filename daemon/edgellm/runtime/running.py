@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from edgellm.errors import EdgeLLMError, RequestCancelledError
-from edgellm.runtime.contract import GenerationResponse, RequestHandle, RuntimeModule, StreamChannel, StreamChunk
+from edgellm.runtime.contract import (
+    GenerationResponse,
+    RequestHandle,
+    RuntimeModule,
+    StreamChannel,
+    StreamChunk,
+    StreamSignal,
+)
 from edgellm.runtime.native_errors import map_request_error
 
 # A wait ends at once on a chunk or a cancel; the tick only finds a request that ended without a word.
@@ -46,7 +53,10 @@ def end_quietly(generation: RunningGeneration) -> None:
 
 
 class InFlightGeneration:
-    """A request of RequestEngine. ``on_released`` is called once: after the finished chunk, or when it has ended."""
+    """A request of RequestEngine. ``on_released`` is called once: after the finished chunk, or when it has ended.
+
+    A reader either waits with ``next_chunk``, or asks ``has_ended`` and then ``poll_chunk`` after each signal.
+    """
 
     def __init__(
         self, module: RuntimeModule, handle: RequestHandle, channel: StreamChannel, on_released: OnReleased
@@ -70,6 +80,21 @@ class InFlightGeneration:
         if chunk is not None and chunk.finished:
             self._release()
         return chunk
+
+    def raise_signal(self, signal: StreamSignal) -> None:
+        """From now on with each chunk, and when the runtime has let go."""
+        self._channel.set_signal(signal)  # type: ignore[attr-defined]  # there where the module has StreamSignal
+
+    def poll_chunk(self) -> StreamChunk | None:
+        """The next chunk if it has come. All have come once ``has_ended`` was seen to be True."""
+        chunk = self._channel.try_pop()
+        if chunk is not None and chunk.finished:
+            self._release()
+        return chunk
+
+    def has_ended(self) -> bool:
+        """The runtime has let go: ``result()`` does not wait."""
+        return self._handle.ready()
 
     def cancel(self) -> None:
         self._cancelled = True

@@ -18,6 +18,7 @@ from edgellm.errors import (
     ShuttingDownError,
 )
 from edgellm.runtime.generation import GenerationRequest, TextPrompt
+from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.counters import Counters
 from edgellm.serving.error_frames import error_frames
@@ -272,9 +273,24 @@ async def _produce_a_token(lane: Lane) -> None:
     """The end of loading: a model counts as ready once it has said something."""
     params = SamplingParams(temperature=0.0, max_tokens=1, reuse_context=False, cache_generated_tokens=False)
     request = await lane.encode(GenerationRequest(prompt=TextPrompt("Hello"), params=params))
-    running = await lane.submit(request)
-    try:
-        async for _ in running.deltas():
-            pass
-    finally:
-        await running.released()
+    answer = _FirstAnswer()
+    await lane.submit(request, answer)
+    await answer.end
+
+
+class _FirstAnswer:
+    """Receives the answer that nobody reads."""
+
+    def __init__(self) -> None:
+        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def take(self, delta: StreamDelta) -> None:
+        """What a model says first is of no interest; that it ends well is."""
+
+    def ended(self, error: EdgeLLMError | None) -> None:
+        if self.end.done():
+            return
+        if error is not None:
+            self.end.set_exception(error)
+        else:
+            self.end.set_result(None)

@@ -22,7 +22,7 @@ from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.serving.admission import Lease
-from edgellm.serving.delta_buffer import DeltaBuffer
+from edgellm.serving.delta_buffer import DeltaBuffer, TakeAtOnce
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.lane import LaneGeneration
 from edgellm.serving.report import Outcome, RequestReport, outcome_of_error
@@ -104,12 +104,14 @@ class Generation:
             await self._ended.wait()
             raise
 
-    async def next_deltas(self) -> list[ChoiceDelta]:
+    async def next_deltas(self, at_once: TakeAtOnce | None = None) -> list[ChoiceDelta]:
         """What has come since the last call, one merged delta a choice; empty when all choices have finished.
 
-        Raises the error that ended the generation, after everything before it was handed out.
+        While this waits, a delta is offered to ``at_once(index, delta)`` straight from the lane, without waking the
+        caller; those that it takes (True) are not returned. Raises the error that ended the generation, after
+        everything before it was handed out.
         """
-        deltas = await self._buffer.take()
+        deltas = await self._buffer.take(at_once)
         if not deltas and self._error is not None:
             raise self._error
         return [ChoiceDelta(index, delta) for index, delta in deltas]
@@ -134,15 +136,17 @@ class Generation:
         try:
             while self._error is None and self._pending:
                 index, request = self._pending.popleft()
-                running = await lease.lane.submit(request)
+                choice = _RunningChoice(self, index)
+                running = await lease.lane.submit(request, choice)
                 self._active.add(running)
                 if first:
                     first = False
                     self._slot_accepted()
+                if self._error is not None:
+                    running.cancel()
                 try:
-                    await self._pump(index, running)
+                    await choice.released()
                 finally:
-                    await running.released()
                     self._active.discard(running)
         except EdgeLLMError as error:
             self._fail(error)
@@ -158,21 +162,17 @@ class Generation:
             if self._open_slots == 0:
                 self._end()
 
-    async def _pump(self, index: int, running: LaneGeneration) -> None:
-        if self._error is not None:
-            running.cancel()
-        end: str | None = None
-        last_token_seconds: float | None = None
-        async for delta in running.deltas():
-            if delta.token_ids:
-                last_token_seconds = self._count_tokens(len(delta.token_ids), last_token_seconds)
-            if delta.finished:
-                end = delta.finish_reason
-                self._count_prompt(delta)
-            if self._error is None and (end is None or end in _GOOD_ENDS):
-                self._buffer.put(index, delta)
-        if end not in _GOOD_ENDS and self._error is None:
-            raise WorkerFailedError("The model's worker ended the request without a result.")
+    def take_delta(self, choice: _RunningChoice, delta: StreamDelta) -> None:
+        """A delta of one of the choices, from its lane."""
+        if delta.token_ids:
+            choice.last_token_seconds = self._count_tokens(len(delta.token_ids), choice.last_token_seconds)
+        if delta.finished:
+            choice.finish_reason = delta.finish_reason
+            self._count_prompt(delta)
+            if delta.finish_reason not in _GOOD_ENDS:
+                return
+        if self._error is None:
+            self._buffer.put(choice.index, delta)
 
     def _count_tokens(self, tokens: int, last_token_seconds: float | None) -> float:
         now = time.monotonic()
@@ -226,3 +226,31 @@ class Generation:
         self._buffer.close()
         self._ended.set()
         self._on_end(self)
+
+
+class _RunningChoice:
+    """The receiver of one choice on its lane."""
+
+    __slots__ = ("_end", "_generation", "finish_reason", "index", "last_token_seconds")
+
+    def __init__(self, generation: Generation, index: int) -> None:
+        self._generation = generation
+        self._end: asyncio.Future[EdgeLLMError | None] = asyncio.get_running_loop().create_future()
+        self.index = index
+        self.finish_reason: str | None = None
+        self.last_token_seconds: float | None = None
+
+    def take(self, delta: StreamDelta) -> None:
+        self._generation.take_delta(self, delta)
+
+    def ended(self, error: EdgeLLMError | None) -> None:
+        if error is None and self.finish_reason not in _GOOD_ENDS:
+            error = WorkerFailedError("The model's worker ended the request without a result.")
+        if not self._end.done():
+            self._end.set_result(error)
+
+    async def released(self) -> None:
+        """Return once the lane has let go. Raises what went wrong."""
+        error = await self._end
+        if error is not None:
+            raise error

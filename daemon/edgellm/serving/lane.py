@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from edgellm.errors import EdgeLLMError
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.outputs import StreamDelta
 
 
+class DeltaReceiver(Protocol):
+    """Takes what one request on a lane produces. Called on the event loop, outside of any task; never blocks or raises.
+
+    A lane calls it straight from where it reads, so that a delta costs one call and no wake-up of a task.
+    """
+
+    def take(self, delta: StreamDelta) -> None:
+        """The next delta. What came late is merged into one; the finished one is the last."""
+        ...
+
+    def ended(self, error: EdgeLLMError | None) -> None:
+        """The runtime has let go of the request: its slot is free. ``error`` says why it did not end well."""
+        ...
+
+
 class LaneGeneration(Protocol):
     """One accepted request on a lane."""
 
-    def deltas(self) -> AsyncIterator[StreamDelta]:
-        """Yield deltas up to and including the finished one. Raises GenerationError when it did not end well."""
-        ...
-
     def cancel(self) -> None:
-        """Stop within one step. Idempotent, thread-safe, returns at once."""
-        ...
-
-    async def released(self) -> None:
-        """Return once the runtime has let go of the request; only then is its slot free."""
+        """Stop within one step. Idempotent, thread-safe, returns at once; the receiver hears of the end."""
         ...
 
 
@@ -56,8 +64,12 @@ class Lane(Protocol):
         """Return how many tokens its prompt has. Takes no generation slot; raises as ``encode`` does."""
         ...
 
-    async def submit(self, request: GenerationRequest) -> LaneGeneration:
-        """Return once the runtime accepted the request. Raises RequestError for what the runtime refuses."""
+    async def submit(self, request: GenerationRequest, receiver: DeltaReceiver) -> LaneGeneration:
+        """Return once the runtime accepted the request. Raises RequestError for what the runtime refuses.
+
+        Deltas may reach the receiver before this returns. When this raises, the receiver hears nothing, and the
+        runtime has let go of the request.
+        """
         ...
 
     def counters(self) -> LaneCounters: ...

@@ -7,6 +7,7 @@ is neither finished nor has it a reason, and waits on it return at once.
 from __future__ import annotations
 
 import enum
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -232,7 +233,36 @@ class LLMGenerationResponse:
     logprobs: list[list[list[LogprobEntry]]] = field(default_factory=list)
 
 
+class StreamSignal:
+    """The extension that wakes an event loop by one descriptor for many channels."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._raising = threading.Lock()
+        self._raised = False
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def raise_(self) -> None:
+        with self._raising:
+            if not self._raised:
+                self._raised = True
+                os.eventfd_write(self._descriptor, 1)
+
+    def clear(self) -> None:
+        with self._raising:
+            if self._raised:
+                self._raised = False
+                os.eventfd_read(self._descriptor)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
 class StreamChannel:
+    signal: StreamSignal | None = None
+
     def __init__(self) -> None:
         self._chunks: deque[StreamChunk] = deque()
         self._changed = threading.Condition()
@@ -248,6 +278,14 @@ class StreamChannel:
     def set_skip_special_tokens(self, skip: bool) -> None:
         self.skip_special_tokens = skip
 
+    def set_signal(self, signal: StreamSignal) -> None:
+        self.signal = signal
+        signal.raise_()
+
+    def raise_signal(self) -> None:
+        if self.signal is not None:
+            self.signal.raise_()
+
     def push(self, chunk: StreamChunk) -> None:
         with self._changed:
             if self._cancelled:
@@ -255,6 +293,7 @@ class StreamChannel:
             self._chunks.append(chunk)
             self._finished = self._finished or chunk.finished
             self._changed.notify_all()
+        self.raise_signal()
 
     def try_pop(self) -> StreamChunk | None:
         with self._changed:
@@ -353,6 +392,7 @@ class RequestHandle:
         except Exception as error:
             self._error = error
         self._done.set()
+        self.channel.raise_signal()
 
     def ready(self) -> bool:
         return self._done.is_set()
@@ -454,7 +494,7 @@ class LLMRuntime:
 
 
 class ScriptedModule:
-    """``extensions`` False is a module like NVIDIA's; the scripts of the tests go into ``script``."""
+    """``extensions`` False is a module like NVIDIA's, without signals; the scripts of the tests go into ``script``."""
 
     FinishReason = FinishReason
     GuideType = GuideType
@@ -473,8 +513,10 @@ class ScriptedModule:
     ContextCacheConfig = ContextCacheConfig
     StreamChannel = StreamChannel
 
-    def __init__(self, *, extensions: bool = True) -> None:
+    def __init__(self, *, extensions: bool = True, signals: bool = True) -> None:
         self.Request = ExtendedRequest if extensions else PlainRequest
+        if extensions and signals:
+            self.StreamSignal = StreamSignal
         self.script: Callable[[LLMGenerationRequest], Script] = lambda _: Script()
         self.requests: list[LLMGenerationRequest] = []
         self.counted: list[LLMGenerationRequest] = []

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from edgellm.errors import ContextLengthError, EdgeLLMError, RequestCancelledError
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.outputs import StreamDelta
-from edgellm.serving.lane import LaneCounters
+from edgellm.serving.lane import DeltaReceiver, LaneCounters
 from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress
 
 PROMPT_TOKENS = 7
@@ -36,19 +36,20 @@ def capabilities(**changes: object) -> Capabilities:
 class ScriptedGeneration:
     """``say`` and ``finish`` feed it; a lane that ``holds_slots`` keeps the slot until ``let_go``."""
 
-    def __init__(self, lane: ScriptedLane, request: GenerationRequest) -> None:
+    def __init__(self, lane: ScriptedLane, request: GenerationRequest, receiver: DeltaReceiver) -> None:
         self.lane = lane
         self.request = request
         self.cancelled = False
         self.ended = False
-        self._said: asyncio.Queue[StreamDelta | EdgeLLMError] = asyncio.Queue()
-        self._let_go = asyncio.Event()
+        self.has_let_go = False
+        self._receiver = receiver
+        self._error: EdgeLLMError | None = None
 
     def say(self, text: str, tokens: int = 1) -> None:
-        self._said.put_nowait(StreamDelta(text=text, token_ids=list(range(tokens))))
+        self.give(StreamDelta(text=text, token_ids=list(range(tokens))))
 
     def give(self, delta: StreamDelta) -> None:
-        self._said.put_nowait(delta)
+        self._receiver.take(delta)
         if delta.finished:
             self._end()
 
@@ -58,39 +59,24 @@ class ScriptedGeneration:
         )
 
     def fail(self, error: EdgeLLMError) -> None:
-        self._said.put_nowait(error)
+        self._error = error
         self._end()
 
     def let_go(self) -> None:
-        if not self._let_go.is_set():
-            self._let_go.set()
+        if not self.has_let_go:
+            self.has_let_go = True
             self.lane.occupied -= 1
-
-    @property
-    def has_let_go(self) -> bool:
-        return self._let_go.is_set()
+            self._receiver.ended(self._error)
 
     def _end(self) -> None:
         self.ended = True
         if not self.lane.holds_slots:
             self.let_go()
 
-    async def deltas(self) -> AsyncIterator[StreamDelta]:
-        while True:
-            said = await self._said.get()
-            if isinstance(said, EdgeLLMError):
-                raise said
-            yield said
-            if said.finished:
-                return
-
     def cancel(self) -> None:
         if not self.cancelled and not self.ended:
             self.cancelled = True
             self.fail(RequestCancelledError("cancelled"))
-
-    async def released(self) -> None:
-        await self._let_go.wait()
 
 
 class ScriptedLane:
@@ -120,12 +106,12 @@ class ScriptedLane:
         await self.encode(request)
         return PROMPT_TOKENS
 
-    async def submit(self, request: GenerationRequest) -> ScriptedGeneration:
+    async def submit(self, request: GenerationRequest, receiver: DeltaReceiver) -> ScriptedGeneration:
         if self.before_accepting is not None:
             await self.before_accepting()
         if self.refusal is not None:
             raise self.refusal
-        generation = ScriptedGeneration(self, request)
+        generation = ScriptedGeneration(self, request, receiver)
         self.occupied += 1
         self.most_occupied = max(self.most_occupied, self.occupied)
         if getattr(request.prompt, "text", None) == WARM_UP_PROMPT:

@@ -1,0 +1,52 @@
+"""EventStream: the deltas of one streamed answer on their way to its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgellm.api.body_writer import BodyWriter
+from edgellm.api.stream_format import StreamFormat
+from edgellm.api.usage import Usage
+from edgellm.runtime.outputs import StreamDelta
+from edgellm.serving.answer_events import ChoiceEvents
+from edgellm.serving.generation import ChoiceDelta
+
+
+class EventStream:
+    """While the client keeps up, a delta is formatted and written inside the call that read it from the runtime.
+
+    ``parsers`` has one a choice, or is None where the text is left as it is. ``usage`` counts every delta.
+    """
+
+    def __init__(
+        self,
+        stream: StreamFormat,
+        parsers: Sequence[ChoiceEvents] | None,
+        usage: Usage,
+        writer: BodyWriter | None,
+    ) -> None:
+        self.begun = False  # a delta has come
+        self._stream = stream
+        self._parsers = parsers
+        self._usage = usage
+        self._writer = writer
+
+    def write_at_once(self, index: int, delta: StreamDelta) -> bool:
+        """False, with nothing done, where the server cannot write in between or the client reads too slowly."""
+        writer = self._writer
+        if writer is None or not writer.can_write():
+            return False
+        text = self._text_of(index, delta)
+        if text:
+            writer.write(text.encode())
+        return True
+
+    def bytes_of(self, deltas: Sequence[ChoiceDelta]) -> bytes:
+        return "".join([self._text_of(item.index, item.delta) for item in deltas]).encode()
+
+    def _text_of(self, index: int, delta: StreamDelta) -> str:
+        self.begun = True
+        self._usage.take(index, delta)
+        if self._parsers is None:
+            return self._stream.delta(index, delta)
+        return self._stream.events(index, self._parsers[index].take(delta), delta.logprobs)
