@@ -17,12 +17,12 @@ from tests.bench.results_table import README, findings_table, runtime_table, wri
 from tests.bench.runtime_comparison import ComparedModel, ComparisonRow, compare
 from tests.bench.worker_process import WorkerProcess
 from tests.http.daemon_process import Daemon
+from tests.models.bundles import stored_bundle
 from tests.models.real_model import smollm2_file
 from tests.models.requantise import write_requantised_copy
 
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.source import resolve
-from edgellm.engines.store import prepare
 
 SECTIONS = ("runtime", "http", "memory")
 DEFAULT_ROUNDS = 7
@@ -34,7 +34,7 @@ def say(text: str) -> None:
 
 
 def bundle_of(gguf_file: Path, cache: Path) -> Bundle:
-    return prepare(resolve(str(gguf_file), cache / "models", download=False), cache)
+    return stored_bundle(resolve(str(gguf_file), cache / "models", download=False), cache)
 
 
 def measure_runtime(folder: Path, rounds: int) -> Iterator[ComparisonRow]:

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.models.bundles import lowered_bundle_of
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 from tests.models.tiny_gguf import write_gguf
 from tests.native.runtime_driver import BundleMaker
@@ -30,13 +31,8 @@ def lowered_bundle(tmp_path_factory: pytest.TempPathFactory) -> BundleMaker:
 
     @cache
     def make(variant: str, quantisation: str) -> Path:
-        from edgellm.engines.build_profile import BuildProfile
-        from edgellm.engines.source import resolve
-        from edgellm.engines.store import prepare
-
         folder = tmp_path_factory.mktemp(f"{variant}-{quantisation}")
         checkpoint = write_checkpoint(folder / variant, VARIANTS[variant])
-        source = resolve(str(checkpoint), folder / "models", download=False)
-        return prepare(source, folder / "cache", profile=BuildProfile(quantisation=quantisation)).directory
+        return lowered_bundle_of(checkpoint, folder / "bundle", quantisation).directory
 
     return make

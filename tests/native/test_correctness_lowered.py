@@ -8,6 +8,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from tests.models.bundles import lowered_bundle_of
 from tests.models.tiny_checkpoints import VARIANTS, config_json, write_checkpoint
 from tests.models.tiny_gguf import gguf_name, gguf_weights
 from tests.native.runtime_driver import Ask, BundleMaker, NativeEngine
@@ -15,10 +16,6 @@ from tests.native.test_correctness import FLOAT32_LOGIT_TOLERANCE, IDS, QUANTISE
 from tests.reference.checkpoint import read_checkpoint
 from tests.reference.decoder import ReferenceDecoder
 from tokenizers import Tokenizer
-
-from edgellm.engines.build_profile import BuildProfile
-from edgellm.engines.source import resolve
-from edgellm.engines.store import prepare
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -87,7 +84,6 @@ def test_a_tied_model_ignores_a_stored_output_matrix(tmp_path: Path) -> None:
     """Checkpoints that say tied and still carry lm_head.weight exist; their published code uses the embedding."""
     model = replace(VARIANTS["llama-untied"], config_overrides={"tie_word_embeddings": True})
     checkpoint = write_checkpoint(tmp_path / "model", model)
-    source = resolve(str(checkpoint), tmp_path / "models", download=False)
-    bundle = prepare(source, tmp_path / "cache", profile=BuildProfile(quantisation="f32"))
+    bundle = lowered_bundle_of(checkpoint, tmp_path / "bundle", "f32")
     expected = ReferenceDecoder.from_checkpoint(checkpoint, np.float64).logits(IDS)
     assert np.abs(scored(bundle.directory) - expected).max() < FLOAT32_LOGIT_TOLERANCE

@@ -7,13 +7,13 @@ A damaged number may leave a file that is sound, only different: then it must lo
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.models.bundles import lowered_bundle_of
 from tests.models.tiny_checkpoints import VARIANTS, TinyModel, write_checkpoint
 from tests.models.tiny_gguf import write_gguf
 from tests.models.tiny_tokenizer import TinyTokenizer
@@ -316,12 +316,8 @@ def test_a_missing_shard_is_named(tmp_path: Path, opener: Opener) -> None:
 
 def test_a_sliding_window_bounds_the_context(tmp_path: Path) -> None:
     """Inside its window sliding attention is full attention; what lies beyond is not computed wrongly but refused."""
-    from edgellm.engines.source import resolve
-    from edgellm.engines.store import prepare
-
     windowed = replace(SMALLEST, family="mistral", config_overrides={"sliding_window": 64})
-    source = resolve(str(write_checkpoint(tmp_path / "m", windowed)), tmp_path / "models", download=False)
-    bundle = prepare(source, tmp_path / "cache")
+    bundle = lowered_bundle_of(write_checkpoint(tmp_path / "m", windowed), tmp_path / "bundle")
     assert bundle.context_length == 64
     with pytest.raises(native_module().InvalidRequest, match="64 tokens"):
         NativeRuntime(bundle.directory, threads=1).score([5] * 65)
@@ -373,18 +369,3 @@ def test_a_directory_fifo_or_empty_file_in_place_of_the_model_is_refused(tmp_pat
 def test_a_tokenizer_without_a_template_still_loads(tmp_path: Path, opener: Opener) -> None:
     plain = replace(SMALLEST, tokenizer=TinyTokenizer(chat_template=None))
     assert opener.open_source(write_checkpoint(tmp_path / "plain", plain), tmp_path / "cache").opened
-
-
-def test_a_bundle_damaged_in_the_cache_is_built_again(tmp_path: Path) -> None:
-    from edgellm.engines.source import resolve
-    from edgellm.engines.store import prepare
-
-    source = resolve(str(write_checkpoint(tmp_path / "checkpoint", SMALLEST)), tmp_path / "models", download=False)
-    cache = tmp_path / "cache"
-    bundle = prepare(source, cache)
-    whole = bundle.model_file.read_bytes()
-    bundle.model_file.write_bytes(b"")
-    assert prepare(source, cache).model_file.read_bytes() == whole
-    (bundle.directory / "config.json").write_text("{")
-    assert prepare(source, cache).model_file.read_bytes() == whole
-    shutil.rmtree(cache)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.models.bundles import lowered_bundle_of
 from tests.models.real_model import smollm2_file
 from tests.models.requantise import write_requantised_copy
 from tests.native.runtime_driver import Answer, Ask, NativeEngine, NativeRuntime
@@ -31,8 +32,6 @@ from tests.reference.llama_cpp_peer import LlamaCppPeer, PeerOptions
 from tokenizers import Tokenizer
 
 from edgellm.engines.bundle import Bundle
-from edgellm.engines.source import resolve
-from edgellm.engines.store import prepare
 
 pytestmark = pytest.mark.model
 
@@ -112,7 +111,7 @@ TOKENISED_TEXTS = (
 
 
 def bundle_of(gguf_file: Path, cache: Path) -> Path:
-    return prepare(resolve(str(gguf_file), cache / "models", download=False), cache).directory
+    return lowered_bundle_of(gguf_file, cache / "bundle").directory
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from edgellm import __version__
-from edgellm.errors import CheckpointError
+from edgellm.errors import BundleDamagedError
 
 MODEL_FILE = "llm.gguf"
 TOKENIZER_FILE = "tokenizer.json"
@@ -102,7 +102,7 @@ class Bundle:
 
     @classmethod
     def load(cls, directory: Path) -> Bundle:
-        """Raises CheckpointError naming the file and field that is missing or wrong."""
+        """Raises BundleDamagedError naming the file and field that is missing or wrong."""
         path = directory / CONFIG_FILE
         fields = _Fields(path, _read_config(path))
         identity = fields.mapping("checkpoint_identity")
@@ -136,7 +136,7 @@ class Bundle:
         for name in REQUIRED_FILES:
             file = directory / name
             if not file.is_file() or file.stat().st_size == 0:
-                raise CheckpointError(f"{file}: missing or empty: the bundle is damaged")
+                raise BundleDamagedError(f"{file}: missing or empty: the bundle is damaged")
         return bundle
 
 
@@ -145,15 +145,15 @@ def _read_config(path: Path) -> Mapping[str, Any]:
         with path.open("rb") as stream:
             content = stream.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror}: not a bundle, or a damaged one") from None
+        raise BundleDamagedError(f"{path}: {error.strerror}: not a bundle, or a damaged one") from None
     if len(content) > MAX_CONFIG_BYTES:
-        raise CheckpointError(f"{path}: over {MAX_CONFIG_BYTES} bytes")
+        raise BundleDamagedError(f"{path}: over {MAX_CONFIG_BYTES} bytes")
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not JSON ({error})") from None
+        raise BundleDamagedError(f"{path}: not JSON ({error})") from None
     if not isinstance(fields, dict):
-        raise CheckpointError(f"{path}: not a JSON object")
+        raise BundleDamagedError(f"{path}: not a JSON object")
     return fields
 
 
@@ -165,7 +165,7 @@ class _Fields:
         self._values = values
 
     def fail(self, name: str, reason: str) -> NoReturn:
-        raise CheckpointError(f"{self._path}: {name} {reason}")
+        raise BundleDamagedError(f"{self._path}: {name} {reason}")
 
     def text(self, name: str) -> str:
         value = self._values.get(name)

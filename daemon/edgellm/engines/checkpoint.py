@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgellm.engines.file_digest import weights_digest, whole_file_sha256
 from edgellm.engines.json_file import parse_object, read_object, read_text_file
-from edgellm.engines.safetensors_file import SafetensorsFile, StoredTensor
+from edgellm.engines.safetensors_file import SafetensorsFile
+from edgellm.engines.safetensors_header import StoredTensor
 from edgellm.errors import CheckpointError, ModelSourceError
 
 CONFIG_FILE = "config.json"
@@ -21,15 +20,6 @@ TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
-METADATA_FILES = (
-    CONFIG_FILE,
-    GENERATION_CONFIG_FILE,
-    TOKENIZER_FILE,
-    TOKENIZER_CONFIG_FILE,
-    SPECIAL_TOKENS_FILE,
-    CHAT_TEMPLATE_FILE,
-    INDEX_FILE,
-)
 MAX_SMALL_FILE_BYTES = 16 << 20
 MAX_SHARDS = 4096
 
@@ -61,18 +51,6 @@ class Checkpoint:
     def optional_text(self, name: str) -> str | None:
         path = self.directory / name
         return read_text_file(path, MAX_SMALL_FILE_BYTES) if path.exists() else None
-
-    def digest(self) -> str:
-        """SHA-256 over metadata files whole, and weights by header, size and samples; over names, but no path."""
-        digest = hashlib.sha256()
-        for name in METADATA_FILES:
-            path = self.directory / name
-            if path.exists():
-                digest.update(f"{name}\0{whole_file_sha256(path)}\n".encode())
-        for file in sorted(self.files, key=lambda file: file.path.name):
-            spans = [(tensor.offset_bytes, tensor.size_bytes) for tensor in file.tensors.values()]
-            digest.update(f"{file.path.name}\0{weights_digest(file.path, file.header_bytes, spans)}\n".encode())
-        return digest.hexdigest()
 
 
 def _weight_files(directory: Path) -> list[Path]:

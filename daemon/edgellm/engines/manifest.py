@@ -129,6 +129,11 @@ class Manifest:
         return _Reader(path).manifest(values)
 
 
+def printable_text(text: str) -> str:
+    """``text`` as a manifest can hold it: what cannot be printed becomes a question mark."""
+    return "".join(character if character.isprintable() else "?" for character in text[:MAX_TEXT_CHARACTERS]) or "?"
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):

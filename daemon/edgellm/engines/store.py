@@ -1,170 +1,304 @@
-"""Store: bundles by key, each built once, published whole or not at all, and found again without a lock.
+"""Store: bundles by key: each built once, published whole or not at all, and found again without a lock.
 
-``<cache>/engines/<model id>-<digest>/`` is a bundle. Beside it, under names with a leading dot: one lock file for
-each bundle that was ever built, and the staging directories of builds that are running or were killed. A staging
-directory belongs to whoever holds the lock of its bundle; without a holder it is rubbish, removed by the next build.
+Roots are searched in order: read-only ones (baked into an image; neither locked nor evicted), then the writable one.
+What lies in a root is in ``store_entries``, the way in is ``store_staging``, the way out ``store_eviction``.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
-import re
+import logging
 import shutil
-import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from edgellm.engines.build_profile import BuildProfile
-from edgellm.engines.bundle import Bundle
-from edgellm.engines.cache_directory import engines_dir
-from edgellm.engines.engine_key import EngineKey
-from edgellm.engines.fingerprint import PlatformFingerprint
-from edgellm.engines.lowering import LoweringPlan, plan_for
+from edgellm.engines.builder import Builder, BuildOutput, BuildRequest
+from edgellm.engines.bundle_files import problems_of, record_files
+from edgellm.engines.checkpoint_digest import Signature, checkpoint_signature
+from edgellm.engines.engine_key import Difference, EngineKey
+from edgellm.engines.file_system import cache_error
+from edgellm.engines.lease import Lease, lease_bundle
+from edgellm.engines.manifest import Manifest, printable_text
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
-from edgellm.engines.source import ModelSource
-from edgellm.errors import CacheError, CheckpointError
+from edgellm.engines.store_entries import Entry, entries_of, names_of_key, pin_path, read_entry
+from edgellm.engines.store_eviction import Eviction, evict, mark_used, remove_all
+from edgellm.engines.store_staging import Staging, open_staging, remove_leftovers
+from edgellm.errors import BundleDamagedError, CacheError, CheckpointError, EngineMissingError
 
-MAX_NAME_CHARACTERS = 80
-STAGING_PREFIX = ".staging-"
-LOCK_SUFFIX = ".lock"
+_log = logging.getLogger(__name__)
+
+BYTES_PER_GIB = 1 << 30
+DEFAULT_MAX_SIZE_BYTES = 50 * BYTES_PER_GIB
 # Kept free beyond the bundle itself: config, tokenizer and the file system's own needs.
 SPARE_DISK_BYTES = 64 << 20
-_UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
-_UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+BAKED_ROOT = Path("/usr/share/edgellm/engines")
 
 
-def prepare(
-    source: ModelSource,
-    cache_dir: Path,
-    *,
-    profile: BuildProfile | None = None,
-    on_progress: ProgressCallback = ignore_progress,
-) -> Bundle:
-    """The bundle of ``source``: found, or built here. Two processes that want the same one build it once."""
-    profile = profile or BuildProfile()
-    plan = plan_for(source, profile.quantisation)
-    root = engines_dir(cache_dir)
-    resolved = replace(profile, quantisation=plan.quantisation)
-    key = EngineKey.of(PlatformFingerprint.native(), resolved, plan.checkpoint_digest, None)
-    name = f"{_safe_name(source.model_id)}-{key.short}"
-    found = _load_existing(root / name)
-    if found is not None:
-        return found
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with _exclusive(root / f".{name}{LOCK_SUFFIX}", on_progress):
-            found = _load_existing(root / name)
-            if found is not None:
-                return found
-            remove_abandoned_staging(root, own=name)
-            _require_space(root, plan.output_bytes)
-            return _build(plan, root, name, on_progress)
-    except OSError as error:
-        raise _cache_error(error, root) from error
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The bundle that differs least from a key, and in what: ``ours`` is the key's value, ``theirs`` the bundle's."""
+
+    entry: Entry
+    differences: tuple[Difference, ...]
 
 
-def remove_abandoned_staging(root: Path, own: str = "") -> None:
-    """Remove staging directories that no running build owns; ``own`` is the bundle whose lock the caller holds."""
-    for staging in root.glob(f"{STAGING_PREFIX}*"):
-        name = staging.name.removeprefix(STAGING_PREFIX).rpartition("-")[0]
-        if name == own:
-            shutil.rmtree(staging, ignore_errors=True)
-            continue
-        descriptor = os.open(root / f".{name}{LOCK_SUFFIX}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(staging, ignore_errors=True)
-        except BlockingIOError:
-            continue
-        finally:
-            os.close(descriptor)
+class Store:
+    """Thread-safe, and safe between processes. ``max_size_bytes`` bounds the writable root."""
 
+    def __init__(
+        self,
+        writable: Path,
+        read_only: Sequence[Path] = (BAKED_ROOT,),
+        *,
+        max_size_bytes: int = DEFAULT_MAX_SIZE_BYTES,
+    ) -> None:
+        self.writable = writable
+        self.read_only = tuple(read_only)
+        self.max_size_bytes = max_size_bytes
 
-def _safe_name(model_id: str) -> str:
-    return _UNSAFE_IN_NAMES.sub("-", model_id).strip(".-")[:MAX_NAME_CHARACTERS] or "model"
+    # Finding
 
+    def entries(self) -> list[Entry]:
+        """Every bundle of every root, in the order of a search."""
+        return [entry for root, read_only in self._roots() for entry in entries_of(root, read_only=read_only)]
 
-def _load_existing(directory: Path) -> Bundle | None:
-    """A damaged bundle counts as none, so that it is built again: the source is there to build it from."""
-    if not directory.is_dir():
-        return None
-    try:
-        return Bundle.load(directory)
-    except CheckpointError:
+    def find(self, key: EngineKey) -> Entry | None:
+        """The entry that a lease of ``key`` would take, unchecked; None when there is none."""
+        for root, read_only in self._roots():
+            for name in names_of_key(root, key.short):
+                entry = read_entry(root, name, read_only=read_only)
+                if entry.key == key:
+                    return entry
         return None
 
+    def lease(self, key: EngineKey) -> Lease | None:
+        """The bundle of ``key``, checked and held; None for a miss.
 
-def _build(plan: LoweringPlan, root: Path, name: str, on_progress: ProgressCallback) -> Bundle:
-    staging = Path(tempfile.mkdtemp(prefix=f"{STAGING_PREFIX}{name}-", dir=root))
-    try:
-        plan.write(staging, on_progress)
-        on_progress(Progress("validate", "checking the bundle"))
-        staging.chmod(0o755)
-        _synchronise(staging)
-        Bundle.load(staging)
-        target = root / name
-        if target.exists():
-            # Damaged, or it would have been loaded. Renaming cannot replace a directory that has entries.
-            damaged = root / f"{STAGING_PREFIX}{name}-damaged"
-            target.rename(damaged)
-            shutil.rmtree(damaged, ignore_errors=True)
-        staging.rename(target)
-        _synchronise_directory(root)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
-    return Bundle.load(target)
+        A damaged bundle counts as a miss, with a warning that names the file: in the writable root the next build
+        replaces it. Raises ManifestVersionError for a bundle of a newer edgellm, which is not ours to replace.
+        """
+        for root, read_only in self._roots():
+            for name in names_of_key(root, key.short):
+                try:
+                    lease = lease_bundle(root / name, read_only=read_only, key=key)
+                except BundleDamagedError as error:
+                    _log.warning("%s", error)
+                    continue
+                except OSError as error:
+                    _log.warning("%s: %s", root / name, error.strerror)
+                    continue
+                if lease is not None:
+                    if not read_only:
+                        mark_used(root, name)
+                    return lease
+        return None
 
+    def nearest(self, key: EngineKey) -> Nearest | None:
+        """The readable bundle with the fewest differing inputs; of equals one of the same checkpoint."""
+        found = [Nearest(entry, key.differences(entry.key)) for entry in self.entries() if entry.key is not None]
+        return min(
+            found,
+            key=lambda near: (
+                any(difference.name == "runtime" for difference in near.differences),
+                any(difference.name == "checkpoint" for difference in near.differences),
+                len(near.differences),
+            ),
+            default=None,
+        )
 
-@contextmanager
-def _exclusive(path: Path, on_progress: ProgressCallback) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
+    # Building
+
+    def prepare(
+        self,
+        builder: Builder,
+        request: BuildRequest,
+        *,
+        allow_build: bool = True,
+        force: bool = False,
+        on_progress: ProgressCallback = ignore_progress,
+    ) -> Lease:
+        """The bundle that ``builder`` makes of ``request``, held: found, or built here.
+
+        Of several processes that want the same one, one builds it. ``force`` builds even if there is one. Raises
+        EngineMissingError when there is none and ``allow_build`` is false, ModelError for what is wrong with the
+        source, BuildFailedError, CacheError, ManifestVersionError.
+        """
+        self.clean()
+        before = _signatures(request)
+        key = builder.key(request)
+        lease = None if force else self.lease(key)
+        if lease is not None:
+            return lease
+        if not allow_build:
+            raise EngineMissingError(self._missing(key, request))
+        plan = builder.plan(request)
+        with self.staging(key, on_progress) as staging:
+            lease = None if force else self.lease(key)
+            if lease is not None:
+                return lease
+            self.make_room(plan.estimate.disk_bytes, keep=key.short)
+            output = plan.build(staging.directory, on_progress, locks=(staging.lock,))
+            on_progress(Progress("validate", "checking the bundle"))
+            builder.validate(staging.directory)
+            manifest = _manifest(builder, request, key, output, staging, on_progress)
+            if _signatures(request) != before:
+                raise CheckpointError(
+                    f"{request.source.path}: its files changed while the engine was built: try again when nobody "
+                    "writes them"
+                )
+            on_progress(Progress("publish", "publishing the bundle"))
+            directory = staging.publish(manifest)
+            lease = lease_bundle(directory, read_only=False, key=key)
+        if lease is None:
+            raise CacheError(f"{directory}: removed by another process as soon as it was built: try again")
+        mark_used(self.writable, directory.name)
+        self.enforce_size(keep=key.short)
+        return lease
+
+    @contextmanager
+    def staging(self, key: EngineKey, on_progress: ProgressCallback = ignore_progress) -> Iterator[Staging]:
+        """A folder to fill and publish under the lock of ``key``; see ``open_staging``. Raises CacheError."""
+        with open_staging(self.writable, key, on_progress) as staging:
+            yield staging
+
+    # Keeping within bounds
+
+    def clean(self) -> None:
+        """Remove what killed builds and the first layout left behind. Costs one listing when there is nothing."""
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_progress(Progress("wait", "waiting for another process that builds this model"))
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+            remove_leftovers(self.writable)
+        except OSError as error:
+            _log.debug("%s: not cleaned: %s", self.writable, error.strerror)
 
+    def make_room(self, needed_bytes: int, *, keep: str = "") -> None:
+        """Evict until ``needed_bytes`` more fit under the cap and on the disk. Raises CacheError with numbers."""
+        if needed_bytes > self.max_size_bytes:
+            raise CacheError(
+                f"{self.writable}: the engine needs {_mib(needed_bytes)}, the cache may hold "
+                f"{_mib(self.max_size_bytes)}: raise engine_cache_max_size_gb"
+            )
+        self.enforce_size(needed_bytes, keep=keep)
+        wanted_bytes = needed_bytes + SPARE_DISK_BYTES
+        free_bytes = shutil.disk_usage(self.writable).free
+        if free_bytes < wanted_bytes:
+            self._evict(wanted_bytes - free_bytes, keep)
+            free_bytes = shutil.disk_usage(self.writable).free
+        if free_bytes < wanted_bytes:
+            raise CacheError(
+                f"{self.writable}: the bundle needs {_mib(wanted_bytes)}, {_mib(free_bytes)} are free: free space "
+                "there or set EDGELLM_CACHE_DIR to a folder with more"
+            )
 
-def _require_space(root: Path, output_bytes: int) -> None:
-    free_bytes = shutil.disk_usage(root).free
-    needed_bytes = output_bytes + SPARE_DISK_BYTES
-    if free_bytes < needed_bytes:
-        raise CacheError(
-            f"{root}: the bundle needs {needed_bytes >> 20} MiB, {free_bytes >> 20} MiB are free: free space there or "
-            "set EDGELLM_CACHE_DIR to a folder with more"
+    def enforce_size(self, needed_bytes: int = 0, *, keep: str = "") -> None:
+        """Evict until the writable root with ``needed_bytes`` more is within its cap, as far as that goes."""
+        total_bytes = sum(entry.size_bytes for entry in entries_of(self.writable, read_only=False))
+        excess_bytes = total_bytes + needed_bytes - self.max_size_bytes
+        if excess_bytes <= 0:
+            return
+        result = self._evict(excess_bytes, keep)
+        if result.freed_bytes < excess_bytes:
+            _log.warning(
+                "%s: %s over engine_cache_max_size_gb, and nothing more can go%s",
+                self.writable,
+                _mib(excess_bytes - result.freed_bytes),
+                "".join(f"; {name} is {reason}" for name, reason in result.kept.items()),
+            )
+
+    def prune(self, max_size_bytes: int | None = None) -> Eviction:
+        """Evict until the writable root holds ``max_size_bytes`` (the cap when None)."""
+        self.clean()
+        limit_bytes = self.max_size_bytes if max_size_bytes is None else max_size_bytes
+        total_bytes = sum(entry.size_bytes for entry in entries_of(self.writable, read_only=False))
+        return self._evict(total_bytes - limit_bytes, "")
+
+    def clear(self) -> Eviction:
+        """Remove every bundle of the writable root, pinned ones too; those that are loaded stay. Raises CacheError."""
+        self.clean()
+        return self.remove(entries_of(self.writable, read_only=False))
+
+    def remove(self, entries: Sequence[Entry]) -> Eviction:
+        """Remove bundles of the writable root by name; those that are loaded stay. Raises CacheError."""
+        for entry in entries:
+            if entry.read_only:
+                raise CacheError(f"{entry.directory}: part of a read-only root, which edgellm never changes")
+        try:
+            return remove_all(entries, pinned_too=True)
+        except OSError as error:
+            raise cache_error(error, self.writable) from error
+
+    def pin(self, entry: Entry) -> None:
+        """Keep the bundle from eviction, until ``unpin``; one of a read-only root is kept anyway."""
+        if not entry.read_only:
+            try:
+                pin_path(entry.root, entry.short_key).touch()
+            except OSError as error:
+                raise cache_error(error, entry.root) from error
+
+    def unpin(self, entry: Entry) -> None:
+        try:
+            pin_path(entry.root, entry.short_key).unlink(missing_ok=True)
+        except OSError as error:
+            raise cache_error(error, entry.root) from error
+
+    def verify(self, entry: Entry, on_progress: ProgressCallback = ignore_progress) -> list[str]:
+        """What is wrong with the bundle by every byte of it, each with its file; empty when nothing is."""
+        if entry.manifest is None:
+            return [entry.problem or f"{entry.directory}: no manifest"]
+        return list(problems_of(entry.directory, entry.manifest, on_progress))
+
+    def _evict(self, wanted_bytes: int, keep: str) -> Eviction:
+        try:
+            result = evict(self.writable, wanted_bytes, keep=keep)
+        except OSError as error:
+            raise cache_error(error, self.writable) from error
+        for entry in result.removed:
+            _log.info("evicted %s (%s)", entry.name, _mib(entry.size_bytes))
+        return result
+
+    def _roots(self) -> Iterator[tuple[Path, bool]]:
+        for root in self.read_only:
+            yield root, True
+        yield self.writable, False
+
+    def _missing(self, key: EngineKey, request: BuildRequest) -> str:
+        near = self.nearest(key)
+        reason = ""
+        if near is not None and near.differences:
+            reason = f"; the nearest, {near.entry.name}, differs in {near.differences[0]}"
+        elif near is not None:
+            reason = f"; {near.entry.name} is damaged"
+        return (
+            f"{request.source.model_id}: no engine {key.short} in {', '.join(str(root) for root, _ in self._roots())}, "
+            f"and building is off here{reason}: run edgellm engine build, or see edgellm engine explain"
         )
 
 
-def _cache_error(error: OSError, root: Path) -> CacheError:
-    if error.errno in _UNWRITABLE:
-        return CacheError(
-            f"{root}: the cache cannot be written ({error.strerror}): set EDGELLM_CACHE_DIR to a folder that can"
-        )
-    if error.errno in _FULL:
-        return CacheError(f"{root}: no space left: free some or set EDGELLM_CACHE_DIR to a folder with more")
-    return CacheError(f"{root}: {error.strerror or error}")
+def _signatures(request: BuildRequest) -> list[Signature]:
+    return [checkpoint_signature(source.path) for source in (request.source, request.draft) if source is not None]
 
 
-def _synchronise(directory: Path) -> None:
-    for path in directory.iterdir():
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())
-    _synchronise_directory(directory)
+def _manifest(
+    builder: Builder,
+    request: BuildRequest,
+    key: EngineKey,
+    output: BuildOutput,
+    staging: Staging,
+    on_progress: ProgressCallback,
+) -> Manifest:
+    return Manifest(
+        key=key,
+        model_id=printable_text(request.source.model_id),
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        builder=builder.name,
+        components=output.components,
+        files=record_files(staging.directory, on_progress),
+        platform=dict(builder.fingerprint.recorded),
+        needs_checkpoint=output.needs_checkpoint,
+        log_name=output.log_name,
+    )
 
 
-def _synchronise_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _mib(size_bytes: int) -> str:
+    return f"{-(-size_bytes >> 20)} MiB"

@@ -23,6 +23,7 @@ from edgellm.runtime.direct_admission import DirectAdmission
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest
 from edgellm.runtime.llm_options import (
     DEFAULT_ENGINE_CACHE_GB,
+    DEFAULT_READ_ONLY_ENGINE_DIRS,
     BuildOptions,
     ContextCacheConfig,
     LLMOptions,
@@ -83,6 +84,8 @@ class LLM:
         max_image_tokens_per_image: int | None = None,
         engine_cache_max_size_gb: float = DEFAULT_ENGINE_CACHE_GB,
         clear_engine_cache: bool = False,
+        build_on_start: bool = True,
+        read_only_engine_dirs: Sequence[str] = DEFAULT_READ_ONLY_ENGINE_DIRS,
         on_progress: ProgressCallback = ignore_progress,
     ) -> None:
         context_cache = ContextCacheConfig(
@@ -115,6 +118,8 @@ class LLM:
             max_draft_tree_size=max_draft_tree_size,
             engine_cache_max_size_gb=engine_cache_max_size_gb,
             clear_engine_cache=clear_engine_cache,
+            build_on_start=build_on_start,
+            read_only_engine_dirs=tuple(read_only_engine_dirs),
         )
         if build_options is not None:
             options = options.with_build_options(BuildOptions.parse(build_options))
@@ -323,7 +328,7 @@ class LLM:
             self._admission.close()
             self._loaded.driver.drain()
             self._admission.wait_until_free()
-            self._loaded.driver.close()
+            self._loaded.close()
 
     def __enter__(self) -> Self:
         self._ensure_open()

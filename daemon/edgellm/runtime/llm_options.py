@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from edgellm.engines.store import BAKED_ROOT
 from edgellm.errors import ConfigError
 from edgellm.runtime.length_limits import LengthLimits
 
@@ -22,6 +23,7 @@ DEFAULT_MAX_INPUT_LEN = 4096
 DEFAULT_MAX_KV_CACHE_CAPACITY = 8192
 DEFAULT_IN_FLIGHT_SEQUENCES = 4
 DEFAULT_ENGINE_CACHE_GB = 50.0
+DEFAULT_READ_ONLY_ENGINE_DIRS = (str(BAKED_ROOT),)
 BYTES_PER_GB = 2**30
 MAX_BATCH_SIZE = 256
 MAX_THREADS = 1024
@@ -145,6 +147,8 @@ class LLMOptions:
     max_draft_tree_size: int | None = None
     engine_cache_max_size_gb: float = DEFAULT_ENGINE_CACHE_GB
     clear_engine_cache: bool = False
+    build_on_start: bool = True
+    read_only_engine_dirs: tuple[str, ...] = DEFAULT_READ_ONLY_ENGINE_DIRS
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model.strip():
@@ -165,8 +169,11 @@ class LLMOptions:
                 raise ConfigError(f"threads must be at most {MAX_THREADS}; leave it out to let edgellm choose")
         if self.enable_in_flight_batching is not None and not isinstance(self.enable_in_flight_batching, bool):
             raise ConfigError("enable_in_flight_batching must be true or false")
-        if not isinstance(self.clear_engine_cache, bool):
-            raise ConfigError("clear_engine_cache must be true or false")
+        for name in ("clear_engine_cache", "build_on_start"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} must be true or false")
+        if not all(isinstance(folder, str) and folder for folder in self.read_only_engine_dirs):
+            raise ConfigError("read_only_engine_dirs must be a list of folders")
         _check_engine_cache_size(self.engine_cache_max_size_gb)
 
     @property
@@ -183,10 +190,6 @@ class LLMOptions:
 
     def refuse_unsupported(self, runtime_kind: str) -> None:
         """Raise ConfigError for what the chosen runtime cannot do, by the argument's name and with the reason."""
-        if self.clear_engine_cache:
-            raise ConfigError("clear_engine_cache is not available yet: remove the engines folder of the cache")
-        if self.engine_cache_max_size_gb != DEFAULT_ENGINE_CACHE_GB:
-            _log.warning("engine_cache_max_size_gb has no effect yet: the engine cache is not bounded")
         if runtime_kind != "native":
             return
         if self.speculative.method != "none":

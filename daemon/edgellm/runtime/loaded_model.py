@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgellm.engines.lease import Lease
 from edgellm.errors import RequestError, UnsupportedParameterError
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.drivers import Driver
@@ -31,7 +32,10 @@ class BundleLayout:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """Everything about one loaded model. Thread-safe; the driver owns the native runtime."""
+    """Everything about one loaded model. Thread-safe; the driver owns the native runtime.
+
+    ``lease`` keeps the bundle from eviction until ``close``.
+    """
 
     model_id: str
     model_path: Path
@@ -41,6 +45,15 @@ class LoadedModel:
     builder: NativeRequestBuilder
     front_end: PromptFrontEnd
     has_draft_model: bool = False
+    lease: Lease | None = None
+
+    def close(self) -> None:
+        """Drop the runtime, then let its bundle go."""
+        try:
+            self.driver.close()
+        finally:
+            if self.lease is not None:
+                self.lease.close()
 
     def encode(self, request: GenerationRequest) -> GenerationRequest:
         """Give the request as it will run: tokenised where the runtime takes ids, its answer fitted to the room."""

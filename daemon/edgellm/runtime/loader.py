@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from edgellm.engines.build_profile import BuildProfile
+from edgellm.engines.builder import BuildRequest
 from edgellm.engines.bundle import Bundle
-from edgellm.engines.cache_directory import default_cache_dir, models_dir
+from edgellm.engines.cache_directory import default_cache_dir, engines_dir, models_dir
+from edgellm.engines.native_builder import NativeBuilder
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.engines.source import ModelSource, resolve
-from edgellm.engines.store import prepare
+from edgellm.engines.store import Store
 from edgellm.errors import UnsupportedModelError
 from edgellm.parsing.prompt_codec import PromptCodec
 from edgellm.runtime.capabilities import Capabilities
@@ -44,11 +47,27 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
     source = resolve(options.model, models_dir(cache_dir), on_progress=on_progress)
     if selected.kind != "native":
         raise UnsupportedModelError(f"{options.model}: building TensorRT engines is not available yet")
-    bundle = prepare(
-        source, cache_dir, profile=BuildProfile(quantisation=options.quantisation), on_progress=on_progress
-    )
-    on_progress(Progress("load", f"loading {source.model_id}"))
-    return load_native_bundle(selected.module, bundle, source, options, guidance_library=selected.guidance_library)
+    store = engine_store(options, cache_dir)
+    if options.clear_engine_cache:
+        store.clear()
+    request = BuildRequest(source, BuildProfile(quantisation=options.quantisation))
+    lease = store.prepare(NativeBuilder(), request, allow_build=options.build_on_start, on_progress=on_progress)
+    try:
+        bundle = Bundle.load(lease.directory)
+        on_progress(Progress("load", f"loading {source.model_id}"))
+        loaded = load_native_bundle(
+            selected.module, bundle, source, options, guidance_library=selected.guidance_library
+        )
+    except BaseException:
+        lease.close()
+        raise
+    return replace(loaded, lease=lease)
+
+
+def engine_store(options: LLMOptions, cache_dir: Path) -> Store:
+    """The store that ``options`` name: the read-only roots, and the writable one below ``cache_dir``."""
+    read_only = [Path(root).expanduser() for root in options.read_only_engine_dirs]
+    return Store(engines_dir(cache_dir), read_only, max_size_bytes=options.engine_cache_max_size_bytes)
 
 
 def load_native_bundle(

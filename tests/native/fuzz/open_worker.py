@@ -1,7 +1,7 @@
 """Opens model files one after the other in a process that may die: one JSON request a line, one JSON answer a line.
 
 ``bundle``: an engine directory is loaded by the native runtime, scored and run for a few tokens.
-``source``: a model argument is resolved and lowered as the product does it.
+``source``: a model argument is resolved and lowered by the product's code, in this process.
 Address space is limited, so that a length believed blindly shows as an error of memory and not as a machine that
 starts to swap. The address sanitizer needs terabytes of it, and sees such lengths itself.
 """
@@ -28,12 +28,11 @@ def open_bundle(directory: str) -> None:
 
 
 def open_source(model: str, cache_dir: str) -> None:
-    from edgellm.engines.source import resolve
-    from edgellm.engines.store import prepare
+    from tests.models.bundles import lowered_bundle_of
 
     cache = Path(cache_dir)
     try:
-        prepare(resolve(model, cache / "models", download=False), cache)
+        lowered_bundle_of(Path(model), cache / "bundle")
     finally:
         shutil.rmtree(cache, ignore_errors=True)
 

@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.models.bundles import lowered_bundle_of
 
 from edgellm.engines.bundle import Bundle
-from edgellm.engines.source import resolve
-from edgellm.engines.store import prepare
-from edgellm.errors import CheckpointError
+from edgellm.errors import BundleDamagedError
 
 
 @pytest.fixture(scope="module")
 def pristine_bundle(pristine_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    folder = tmp_path_factory.mktemp("bundle")
-    return prepare(resolve(str(pristine_checkpoint), folder / "models"), folder)
+    return lowered_bundle_of(pristine_checkpoint, tmp_path_factory.mktemp("bundle") / "bundle")
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def folder(pristine_bundle: Bundle, tmp_path: Path) -> Path:
 
 
 def refusal(folder: Path) -> str:
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(BundleDamagedError) as caught:
         Bundle.load(folder)
     return str(caught.value)
 

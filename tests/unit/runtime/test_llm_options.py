@@ -61,6 +61,8 @@ def test_the_engine_cache_size_counts_in_powers_of_two() -> None:
         {"executor": 3},
         {"enable_in_flight_batching": 1},
         {"clear_engine_cache": 1},
+        {"build_on_start": 1},
+        {"read_only_engine_dirs": ("/baked", "")},
         {"max_batch_size": 257},
         {"threads": 1025},
     ],
@@ -127,11 +129,6 @@ def test_what_the_native_runtime_lacks_is_refused_by_name(options: dict[str, Any
     with pytest.raises(ConfigError, match=next(iter(options))):
         LLMOptions("m", **options).refuse_unsupported("native")
     LLMOptions("m", **options).refuse_unsupported("tensorrt")
-
-
-def test_clearing_the_engine_cache_is_refused_until_it_exists() -> None:
-    with pytest.raises(ConfigError, match="clear_engine_cache"):
-        LLMOptions("m", clear_engine_cache=True).refuse_unsupported("native")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from edgellm.engines.bundle import (
     Bundle,
 )
 from edgellm.engines.checkpoint import Checkpoint
+from edgellm.engines.checkpoint_digest import checkpoint_digest
 from edgellm.engines.fingerprint import LOWERING_VERSION
 from edgellm.engines.gguf_file import read_gguf
 from edgellm.engines.gguf_model import model_shape
@@ -45,7 +46,7 @@ class CheckpointPlan:
             self._checkpoint = Checkpoint(source.path)
             self._config = decoder_config(source.path / names.CONFIG_FILE, self._checkpoint.config)
             self._tensors = plan_tensors(self._config, self._checkpoint)
-            self.checkpoint_digest = self._checkpoint.digest()
+            self.checkpoint_digest = checkpoint_digest(source.path)
         except OSError as error:
             raise ModelSourceError(f"{source.path}: {error.strerror}") from None
         self.output_bytes = model_file_bytes(self._tensors, self.quantisation)

@@ -16,7 +16,7 @@ from edgellm.engines.bundle import (
     TOKENIZER_FILE,
     Bundle,
 )
-from edgellm.engines.file_digest import weights_digest
+from edgellm.engines.checkpoint_digest import checkpoint_digest
 from edgellm.engines.fingerprint import LOWERING_VERSION
 from edgellm.engines.gguf_file import GgufFile, read_gguf
 from edgellm.engines.gguf_model import model_shape
@@ -52,8 +52,7 @@ class GgufPlan:
         try:
             self._gguf = read_gguf(source.path)
             self._shape = model_shape(self._gguf)
-            spans = [(tensor.offset_bytes, tensor.size_bytes) for tensor in self._gguf.tensors.values()]
-            self.checkpoint_digest = weights_digest(source.path, self._gguf.header_bytes, spans)
+            self.checkpoint_digest = checkpoint_digest(source.path)
         except OSError as error:
             raise ModelSourceError(f"{source.path}: {error.strerror}") from None
         self.output_bytes = self._gguf.size_bytes

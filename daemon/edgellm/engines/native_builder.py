@@ -1,0 +1,164 @@
+"""NativeBuilder: makes bundles for the native runtime, in a process of its own that ends with its memory.
+
+``python -m edgellm.engines.native_builder`` is that process: a job as JSON on standard input, progress and the result
+as JSON lines on standard output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from edgellm import errors
+from edgellm.engines.build_process import log_tail, run_build_process
+from edgellm.engines.build_profile import AS_IS, BuildProfile, RuntimeKind
+from edgellm.engines.builder import BuildEstimate, BuildOutput, BuildRequest
+from edgellm.engines.bundle import Bundle
+from edgellm.engines.checkpoint_digest import checkpoint_digest
+from edgellm.engines.engine_key import EngineKey
+from edgellm.engines.fingerprint import PlatformFingerprint
+from edgellm.engines.progress import Progress, ProgressCallback
+from edgellm.engines.source import ModelSource, SourceKind
+from edgellm.errors import BuildFailedError, ConfigError, EdgeLLMError
+
+COMPONENT = "llm"
+LOG_FILE = "build.log"
+AUTO_QUANTISATION = "q8_0"
+"""Keeps what 16-bit weights can do, at half their size."""
+
+
+class NativeBuilder:
+    def __init__(self, fingerprint: PlatformFingerprint | None = None) -> None:
+        self._fingerprint = fingerprint or PlatformFingerprint.native()
+
+    @property
+    def name(self) -> RuntimeKind:
+        return "native"
+
+    @property
+    def fingerprint(self) -> PlatformFingerprint:
+        return self._fingerprint
+
+    def key(self, request: BuildRequest) -> EngineKey:
+        profile = resolved_profile(request)
+        return EngineKey.of(self._fingerprint, profile, checkpoint_digest(request.source.path), None)
+
+    def plan(self, request: BuildRequest) -> NativePlan:
+        from edgellm.engines.lowering import plan_for  # numpy, only when something is built
+
+        profile = resolved_profile(request)
+        lowering = plan_for(request.source, profile.quantisation)
+        return NativePlan(
+            request.source, profile.quantisation, lowering.checkpoint_digest, BuildEstimate(lowering.output_bytes)
+        )
+
+    def validate(self, directory: Path) -> None:
+        Bundle.load(directory)
+
+
+@dataclass(frozen=True, slots=True)
+class NativePlan:
+    source: ModelSource
+    quantisation: str
+    checkpoint_digest: str
+    estimate: BuildEstimate
+
+    def build(self, staging: Path, on_progress: ProgressCallback, *, locks: Sequence[int] = ()) -> BuildOutput:
+        job = {
+            "kind": self.source.kind.value,
+            "path": str(self.source.path),
+            "model_id": self.source.model_id,
+            "quantisation": self.quantisation,
+            "checkpoint_digest": self.checkpoint_digest,
+            "directory": str(staging),
+        }
+        result: dict[str, Any] = {}
+
+        def on_line(line: str) -> None:
+            message = json.loads(line)
+            if "progress" in message:
+                on_progress(Progress(**message["progress"]))
+            else:
+                result.update(message)
+
+        log = staging / LOG_FILE
+        status = run_build_process(
+            [sys.executable, "-m", "edgellm.engines.native_builder"],
+            log=log,
+            locks=locks,
+            stdin=json.dumps(job).encode(),
+            on_line=on_line,
+        )
+        if "error" in result:
+            raise _error_of(result)
+        if status != 0 or "done" not in result:
+            raise BuildFailedError(_failure(status, log))
+        if log.stat().st_size == 0:
+            log.unlink()
+            return BuildOutput((COMPONENT,))
+        return BuildOutput((COMPONENT,), log_name=LOG_FILE)
+
+
+def resolved_profile(request: BuildRequest) -> BuildProfile:
+    """The profile with what ``auto`` stands for. Raises ConfigError for a quantisation that the source cannot have."""
+    asked = request.profile.quantisation
+    if request.source.kind is SourceKind.GGUF:
+        if asked not in ("auto", AS_IS):
+            raise ConfigError(
+                f"quantisation {asked!r} applies to safetensors checkpoints; the weights of a GGUF file are served as "
+                "they are: leave quantisation at auto"
+            )
+        return replace(request.profile, quantisation=AS_IS)
+    if asked == AS_IS:
+        raise ConfigError(f"quantisation {AS_IS!r} applies to GGUF files; choose another for a safetensors checkpoint")
+    return replace(request.profile, quantisation=AUTO_QUANTISATION if asked == "auto" else asked)
+
+
+def _error_of(result: dict[str, Any]) -> Exception:
+    kind = getattr(errors, str(result["error"]), None)
+    if isinstance(kind, type) and issubclass(kind, EdgeLLMError):
+        return kind(str(result["message"]))
+    if result["error"] == "OSError":
+        return OSError(int(result["errno"]), str(result["message"]))
+    return BuildFailedError(f"the builder failed: {result['message']}")
+
+
+def _failure(status: int, log: Path) -> str:
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    said = log_tail(log).rpartition("\n")[2]
+    return f"the builder {how} before its bundle was complete" + (f": {said}" if said else "")
+
+
+def main(job_text: bytes, say: Callable[[dict[str, Any]], None]) -> int:
+    """The builder's own process: do the job, tell progress and the end. Gives the exit status."""
+    from edgellm.engines.lowering import plan_for
+
+    job = json.loads(job_text)
+    source = ModelSource(SourceKind(job["kind"]), Path(job["path"]), job["model_id"])
+    try:
+        plan = plan_for(source, job["quantisation"])
+        if plan.checkpoint_digest != job["checkpoint_digest"]:
+            raise errors.CheckpointError(f"{source.path}: its files changed before the build began: try again")
+        plan.write(Path(job["directory"]), lambda progress: say({"progress": dataclasses.asdict(progress)}))
+    except EdgeLLMError as error:
+        say({"error": type(error).__name__, "message": str(error)})
+        return 1
+    except OSError as error:
+        say({"error": "OSError", "errno": error.errno or 0, "message": error.strerror or str(error)})
+        return 1
+    say({"done": True})
+    return 0
+
+
+def _say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.buffer.read(), _say))
