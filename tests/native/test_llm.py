@@ -12,12 +12,12 @@ from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 from tests.unit.runtime.waiting import InThread, wait_until
 
 from edgellm import LLM, CompletionOutput, SamplingParams, load_model
+from edgellm.engines.store import Store
 from edgellm.errors import (
-    CheckpointError,
     ClosedError,
     ContextLengthError,
+    EngineMissingError,
     InvalidSchemaError,
-    ModelError,
     RequestError,
     UnsupportedParameterError,
 )
@@ -388,14 +388,31 @@ def test_a_gguf_file_is_known_by_its_stem(make_llm: MakeLLM, tmp_path: Path) -> 
         assert llm.generate("hi", GREEDY)[0].token_ids
 
 
-def test_a_damaged_bundle_names_the_file(checkpoints: Callable[[str], Path], tmp_path: Path) -> None:
-    llm = LLM(str(checkpoints("llama")), cache_dir=str(tmp_path), runtime="native", threads=1)
-    llm.close()
-    model_file = Path(llm.bundle_dir) / "llm.gguf"
+def test_a_damaged_bundle_is_named_and_built_again(
+    checkpoints: Callable[[str], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer() -> list[int]:
+        with LLM(str(checkpoints("llama")), cache_dir=str(tmp_path), runtime="native", threads=1) as llm:
+            return llm.generate("hi", GREEDY)[0].token_ids
+
+    before = answer()
+    (model_file,) = (tmp_path / "engines").glob("*/llm.gguf")
     model_file.write_bytes(model_file.read_bytes()[:-5000])
-    with pytest.raises(ModelError, match=r"llm\.gguf") as refusal:
-        LLM(str(checkpoints("llama")), cache_dir=str(tmp_path), runtime="native", threads=1)
-    assert isinstance(refusal.value, CheckpointError)
+    assert answer() == before
+    assert f"{model_file}: 448600 bytes, its manifest says 453600" in caplog.text
+
+
+def test_a_loaded_bundle_is_held_until_its_model_is_closed(checkpoints: Callable[[str], Path], tmp_path: Path) -> None:
+    store = Store(tmp_path / "engines", ())
+    with LLM(str(checkpoints("llama")), cache_dir=str(tmp_path), runtime="native", threads=1) as llm:
+        assert store.clear().kept == {Path(llm.bundle_dir).name: "loaded by a running process"}
+        assert llm.generate("hi", GREEDY)[0].token_ids
+    assert [entry.name for entry in store.clear().removed] == [Path(llm.bundle_dir).name]
+
+
+def test_a_missing_engine_is_refused_where_building_is_off(checkpoints: Callable[[str], Path], tmp_path: Path) -> None:
+    with pytest.raises(EngineMissingError, match="building is off here"):
+        LLM(str(checkpoints("llama")), cache_dir=str(tmp_path), runtime="native", build_on_start=False)
 
 
 def test_progress_tells_the_stages(checkpoints: Callable[[str], Path], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from edgellm.engines.build_profile import BuildProfile, RuntimeKind
+from edgellm.engines.checkpoint_digest import checkpoint_digest
 from edgellm.engines.engine_key import EngineKey
 from edgellm.engines.fingerprint import PlatformFingerprint
 from edgellm.engines.progress import ProgressCallback
@@ -80,3 +81,10 @@ class Builder(Protocol):
     def validate(self, directory: Path) -> None:
         """Check that every component the model owns is there and can be loaded. Raises BundleDamagedError."""
         ...
+
+
+def source_digest(source: ModelSource) -> str:
+    """The digest of the checkpoint's files; the recorded one where a bundle came without its checkpoint."""
+    if source.digest is not None and not source.path.exists():
+        return source.digest
+    return checkpoint_digest(source.path)

@@ -17,9 +17,8 @@ from typing import Any
 from edgellm import errors
 from edgellm.engines.build_process import log_tail, run_build_process
 from edgellm.engines.build_profile import AS_IS, BuildProfile, RuntimeKind
-from edgellm.engines.builder import BuildEstimate, BuildOutput, BuildRequest
+from edgellm.engines.builder import BuildEstimate, BuildOutput, BuildRequest, source_digest
 from edgellm.engines.bundle import Bundle
-from edgellm.engines.checkpoint_digest import checkpoint_digest
 from edgellm.engines.engine_key import EngineKey
 from edgellm.engines.fingerprint import PlatformFingerprint
 from edgellm.engines.progress import Progress, ProgressCallback
@@ -46,7 +45,7 @@ class NativeBuilder:
 
     def key(self, request: BuildRequest) -> EngineKey:
         profile = resolved_profile(request)
-        return EngineKey.of(self._fingerprint, profile, checkpoint_digest(request.source.path), None)
+        return EngineKey.of(self._fingerprint, profile, source_digest(request.source), None)
 
     def plan(self, request: BuildRequest) -> NativePlan:
         from edgellm.engines.lowering import plan_for  # numpy, only when something is built

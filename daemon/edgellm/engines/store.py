@@ -276,7 +276,9 @@ class Store:
 
 
 def _signatures(request: BuildRequest) -> list[Signature]:
-    return [checkpoint_signature(source.path) for source in (request.source, request.draft) if source is not None]
+    sources = [source for source in (request.source, request.draft) if source is not None]
+    # A bundle may have come without its checkpoint: the recorded digest finds it.
+    return [checkpoint_signature(source.path) for source in sources if source.digest is None or source.path.exists()]
 
 
 def _manifest(
@@ -294,6 +296,7 @@ def _manifest(
         builder=builder.name,
         components=output.components,
         files=record_files(staging.directory, on_progress),
+        source_ref=request.source.source_ref,
         platform=dict(builder.fingerprint.recorded),
         needs_checkpoint=output.needs_checkpoint,
         log_name=output.log_name,

@@ -44,10 +44,10 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
     _log.info("runtime: %s (%s)", selected.kind, selected.reason)
     options.refuse_unsupported(selected.kind)
     cache_dir = Path(options.cache_dir).expanduser() if options.cache_dir else default_cache_dir(os.environ)
-    source = resolve(options.model, models_dir(cache_dir), on_progress=on_progress)
+    store = engine_store(options, cache_dir)
+    source = resolve(options.model, models_dir(cache_dir), roots=store.read_only, on_progress=on_progress)
     if selected.kind != "native":
         raise UnsupportedModelError(f"{options.model}: building TensorRT engines is not available yet")
-    store = engine_store(options, cache_dir)
     if options.clear_engine_cache:
         store.clear()
     request = BuildRequest(source, BuildProfile(quantisation=options.quantisation))

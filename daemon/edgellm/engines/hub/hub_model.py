@@ -7,16 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgellm.engines.checkpoint import Checkpoint
-from edgellm.engines.file_digest import weights_digest
-from edgellm.engines.gguf_file import read_gguf
-from edgellm.engines.hub.download import Fetched, disk_failure, fetch
+from edgellm.engines.checkpoint_digest import checkpoint_digest
+from edgellm.engines.hub.download import disk_failure, fetch
 from edgellm.engines.hub.failure import offline_failure
 from edgellm.engines.hub.hub_id import HubId
 from edgellm.engines.hub.layout import RepositoryFolder
 from edgellm.engines.progress import ProgressCallback, ignore_progress
 from edgellm.engines.references import Reference, find_reference, write_reference
-from edgellm.errors import ModelSourceError
 
 CHECKPOINTS_FOLDER = "checkpoints"
 OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -56,21 +53,9 @@ def fetch_model(
         raise offline_failure(hub_id)
     fetched = fetch(hub_id, models_dir, refuse, on_progress)
     kind = "gguf" if fetched.gguf_name else "safetensors"
-    reference = Reference(hub_id, fetched.commit, kind, fetched.gguf_name, _digest(fetched))
+    reference = Reference(hub_id, fetched.commit, kind, fetched.gguf_name, checkpoint_digest(fetched.path))
     try:
         write_reference(models_dir, reference)
     except OSError as error:
         raise disk_failure(error, models_dir) from None
     return HubModel(fetched.path, reference)
-
-
-def _digest(fetched: Fetched) -> str:
-    """The digest that engine keys are made of."""
-    try:
-        if not fetched.gguf_name:
-            return Checkpoint(fetched.path).digest()
-        gguf = read_gguf(fetched.path)
-        spans = [(tensor.offset_bytes, tensor.size_bytes) for tensor in gguf.tensors.values()]
-        return weights_digest(fetched.path, gguf.header_bytes, spans)
-    except OSError as error:
-        raise ModelSourceError(f"{fetched.path}: {error.strerror}") from None
