@@ -24,6 +24,7 @@
     │   ├── UnsupportedModalityError
     │   ├── ContextLengthError
     │   ├── InvalidSchemaError
+    │   ├── GuideLimitError      a sound guide met a limit of the grammar engine while it was followed
     │   ├── ModelNotFoundError
     │   └── DuplicateRequestIdError
     ├── AdmissionError               the request is fine; the server cannot take it now
@@ -167,6 +168,10 @@ class InvalidSchemaError(RequestError):
     code = "invalid_schema"
 
 
+class GuideLimitError(RequestError):
+    code = "guide_limit_exceeded"
+
+
 class ModelNotFoundError(RequestError):
     code = "model_not_found"
 
@@ -209,7 +214,13 @@ class ModelUnavailableError(AdmissionError):
 
 
 class GenerationError(EdgeLLMError):
+    """``reason`` is what is known of the cause; it goes into the daemon's log and never to clients."""
+
     code = "internal_error"
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class WorkerFailedError(GenerationError):

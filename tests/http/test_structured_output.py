@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
@@ -43,6 +44,17 @@ def test_a_schema_is_enforced_however_hot_the_sampling(daemon: Daemon, seed: int
 def test_an_object_is_an_object(daemon: Daemon) -> None:
     said = daemon.text(QUESTION, response_format={"type": "json_object"}, max_tokens=5)
     assert said.lstrip().startswith("{")
+
+
+def test_a_grammar_that_grows_without_end_ends_alone(daemon: Daemon) -> None:
+    ambiguous = {"ebnf": 'root ::= root root | root root root | "a" | ""'}
+    fields: dict[str, Any] = {"guided_decoding": ambiguous, "max_tokens": 400, "logit_bias": {"2": -100}}
+    with ThreadPoolExecutor(1) as pool:
+        neighbour = pool.submit(daemon.chat, "Count to a hundred.", max_tokens=60, logit_bias={"2": -100})
+        whole = daemon.chat(QUESTION, **fields)
+        assert (whole.status_code, whole.json()["error"]["code"]) == (400, "guide_limit_exceeded")
+        assert whole.json()["error"]["param"] == "guided_decoding.ebnf"
+        assert neighbour.result().json()["usage"]["completion_tokens"] == 60
 
 
 def test_choices_and_expressions_are_enforced_in_a_stream_too(daemon: Daemon) -> None:

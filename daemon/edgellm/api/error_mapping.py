@@ -67,6 +67,11 @@ def _status_of(error: EdgeLLMError) -> int:
     return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), 500)
 
 
+def is_failure(error: BaseException) -> bool:
+    """Whether the answer puts the blame on this server: 500 and 502, never overload or a timeout."""
+    return described(error)[0] in (500, 502)
+
+
 def error_response(
     error: BaseException, dialect: Dialect = Dialect.OPENAI, request_id: str = ""
 ) -> tuple[int, Headers, bytes]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,16 +12,15 @@ from edgellm.api import cors, hosts, limits
 from edgellm.api.client_limits import ClientLimits
 from edgellm.api.credentials import client_of
 from edgellm.api.error_mapping import Headers, HttpError, error_response
+from edgellm.api.failure_log import log_failure
 from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import ClientGoneError, too_large
 from edgellm.api.keys import KeyRing
 from edgellm.api.request_ids import made_request_id, request_id_of
 from edgellm.api.routes import Access, Body, Dialect, Route, dialect_at, routes_at
 from edgellm.api.settings import ApiSettings
-from edgellm.errors import EdgeLLMError, UnsupportedParameterError
-from edgellm.serving.error_frames import error_frames
+from edgellm.errors import UnsupportedParameterError
 
-_log = logging.getLogger(__name__)
 _SLASHES = re.compile(r"/{2,}")
 _RAW_SLASHES = re.compile(rb"/{2,}")
 
@@ -61,8 +59,7 @@ class Gate:
             return
         except Exception as error:
             # The last line of defence: whatever a route raises becomes an error object, and the daemon goes on.
-            if not isinstance(error, EdgeLLMError):
-                _log.error("request %s failed: %s", answer.id, error_frames(error))
+            log_failure(answer.id, error)
             if isinstance(error, UnsupportedParameterError):
                 self._counters.unsupported_field(error.param or "")
             if answer.started:

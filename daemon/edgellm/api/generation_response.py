@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from edgellm.api.body_writer import body_writer_of
 from edgellm.api.client_presence import ClientPresence
 from edgellm.api.event_stream import EventStream
+from edgellm.api.failure_log import log_failure
 from edgellm.api.stream_format import StreamFormat
 from edgellm.api.usage import Usage
 from edgellm.api.whole_format import Choice
@@ -86,9 +87,11 @@ class GenerationResponse(Response):
                         choices[item.index].take(item.delta)
                     else:
                         choices[item.index].take_events(parsers[item.index].take(item.delta), item.delta.logprobs)
-        except EdgeLLMError:
+        except EdgeLLMError as error:
             if presence.gone:
                 return
+            if isinstance(error, RequestError):
+                raise self._shape.as_asked(error) from None
             raise
         answer = self._shape.whole(choices, _counts(usage, parsers))
         body = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
@@ -115,7 +118,8 @@ class GenerationResponse(Response):
         except EdgeLLMError as error:
             if presence.gone:
                 return
-            ending = stream.failure(error)
+            log_failure(self._job.request_id, error)
+            ending = stream.failure(self._shape.as_asked(error) if isinstance(error, RequestError) else error)
         else:
             ending = stream.ending(_counts(usage, parsers))
         await send({"type": "http.response.body", "body": ending, "more_body": False})

@@ -14,6 +14,7 @@ from edgellm.errors import (
     ContextLengthError,
     EdgeLLMError,
     GenerationError,
+    GuideLimitError,
     InvalidSchemaError,
     RequestCancelledError,
     RequestError,
@@ -27,6 +28,7 @@ from edgellm.runtime.contract import RuntimeModule
 
 INPUT_TOO_LONG = "EDGELLM_INPUT_TOO_LONG"
 BAD_GUIDE = "EDGELLM_BAD_GUIDE"
+GUIDE_LIMIT = "EDGELLM_GUIDE_LIMIT"
 BAD_VALUE = "EDGELLM_BAD_VALUE"
 BAD_MEDIA_COUNT = "EDGELLM_BAD_MEDIA_COUNT"
 FAILED_WORKER = "failed worker"
@@ -63,12 +65,14 @@ def map_request_error(module: RuntimeModule, error: BaseException, *, cancelled:
         return ContextLengthError(own_text or "the prompt is longer than this model's input limit", param="messages")
     if BAD_GUIDE in text:
         return refused_guide(own_text)
+    if GUIDE_LIMIT in text:
+        return guide_limit(own_text)
     if BAD_VALUE in text:
         return RequestError(own_text or "the runtime refused a value of this request", param=_param_of(own_text))
     if BAD_MEDIA_COUNT in text:
         return RequestError("the prompt's media parts do not match the media that came with it", param="messages")
     if FAILED_WORKER in text or _is(module, error, "ExecutorError"):
-        return WorkerFailedError("the runtime failed and has to be replaced")
+        return WorkerFailedError("the runtime failed and has to be replaced", reason=_reason(module, error))
     if cancelled:
         return RequestCancelledError("the request was cancelled")
     if any(busy in text for busy in _BUSY_TEXTS):
@@ -79,7 +83,7 @@ def map_request_error(module: RuntimeModule, error: BaseException, *, cancelled:
         return RequestError("the runtime refused a value of this request")
     if "cancel" in text.lower():
         return RequestCancelledError("the request was cancelled by the runtime")
-    return GenerationError("the runtime could not finish this request")
+    return GenerationError("the runtime could not finish this request", reason=_reason(module, error))
 
 
 def refused_guide(own_text: str, *, guide_path: str = "guided_decoding") -> InvalidSchemaError:
@@ -87,6 +91,13 @@ def refused_guide(own_text: str, *, guide_path: str = "guided_decoding") -> Inva
     path = _GUIDE_PATH.match(own_text)
     text = own_text or f"{guide_path} holds something that this runtime cannot enforce"
     return InvalidSchemaError(text, param=path[0] if path else guide_path)
+
+
+def guide_limit(own_text: str) -> GuideLimitError:
+    """Give the error of a guide that was taken and could not be followed to the end of the answer."""
+    path = _GUIDE_PATH.match(own_text)
+    text = own_text or "guided_decoding met a limit of the grammar engine; simplify it"
+    return GuideLimitError(text, param=path[0] if path else "guided_decoding")
 
 
 def map_load_error(module: RuntimeModule, error: BaseException, *, in_flight_batching: bool) -> EdgeLLMError:
@@ -113,6 +124,12 @@ def _text_for_clients(module: RuntimeModule, error: BaseException, text: str) ->
     if not _is(module, error, "InvalidRequest"):
         return ""
     return _MARKER_PREFIX.sub("", text)
+
+
+def _reason(module: RuntimeModule, error: BaseException) -> str:
+    """For the log. Texts of our own module hold no prompt; another's may."""
+    name = type(error).__name__
+    return f"{name}: {error}" if writes_for_clients(module) else name
 
 
 def _param_of(text: str) -> str | None:

@@ -42,5 +42,7 @@ public:
 inline constexpr const char* kInputTooLong = "EDGELLM_INPUT_TOO_LONG";
 inline constexpr const char* kBadGuide = "EDGELLM_BAD_GUIDE";
 inline constexpr const char* kBadValue = "EDGELLM_BAD_VALUE";
+// A sound guide that could not be followed to its end: the answer stops, and the text says why.
+inline constexpr const char* kGuideLimit = "EDGELLM_GUIDE_LIMIT";
 
 }  // namespace edgellm

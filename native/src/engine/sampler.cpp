@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/guide/bad_guide.hpp"
+
 namespace edgellm {
 namespace {
 
@@ -53,7 +55,7 @@ SampledToken Sampler::sample(std::span<float> logits, std::span<const uint32_t> 
     if (adjusted) adjust(logits, mask);
     result.token = choose(logits, scratch);
     if (logits[static_cast<std::size_t>(result.token)] == kNever) {
-        throw SamplingError("the grammar leaves no token that may come next");
+        give_up_guide("guided_decoding", "allows no token of this model's vocabulary at this point; loosen it there");
     }
     if (reported) {
         select_most_likely(raw, static_cast<std::size_t>(spec_.logprob_count), scratch.candidates);

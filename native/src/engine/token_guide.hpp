@@ -12,6 +12,8 @@ namespace edgellm {
 
 struct VocabSpec;
 
+// Both throw InvalidRequest (marker kGuideLimit) when the grammar cannot be followed any further: it grew beyond a
+// limit of the grammar engine, or took more computing time than one sequence may.
 class TokenGuide {
 public:
     virtual ~TokenGuide() = default;

@@ -3,6 +3,8 @@
 #include "damaged_guides.hpp"
 #include "guide_prober.hpp"
 
+#include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,6 +35,18 @@ std::string repeated(const std::string& text, int count) {
     std::string all;
     for (int i = 0; i < count; ++i) all += text;
     return all;
+}
+
+// More members than the grammar engine can have open at once.
+std::string many_wide_objects() {
+    std::string objects;
+    for (int i = 0; i < 10; ++i) {
+        std::string properties;
+        for (int j = 0; j < 700; ++j)
+            properties += (j == 0 ? "\"p" : ",\"p") + std::to_string(i * 1000 + j) + "\":{}";
+        objects += (i == 0 ? "" : ",") + std::string(R"({"type":"object","properties":{)") + properties + "}}";
+    }
+    return R"({"anyOf":[)" + objects + "]}";
 }
 
 const std::string kJsonGrammar = R"gbnf(
@@ -424,6 +438,66 @@ TEST(guided_answers_of_the_engine_follow_the_guide) {
     for (int i = 0; i < 3; ++i)
         CHECK(response.finish_reasons[static_cast<std::size_t>(i)] == edgellm::FinishReason::kEndId);
     CHECK(response.output_ids[3].size() == 100);
+}
+
+TEST(a_schema_of_hundreds_of_patterns_is_followed) {
+    std::string properties;
+    for (int i = 0; i < 600; ++i) {
+        const std::string number = std::to_string(i);
+        properties += (i == 0 ? "" : ",") + std::string(R"("p)") + number +
+                      R"(":{"type":"string","pattern":"^(a|b){1,50}c)" + number + R"($"})";
+    }
+    const std::string schema = R"({"type":"object","properties":{)" + properties + "}}";
+    CHECK(whole(GuideType::kJsonSchema, schema, R"({"p0":"abbac0","p599":"bc599"})"));
+    CHECK(refused(GuideType::kJsonSchema, schema, R"({"p0":"abbac1")"));
+}
+
+TEST(a_schema_beyond_the_limits_of_the_grammar_engine_is_refused_when_it_is_compiled) {
+    CHECK_THROWS(prober().compile(GuideType::kJsonSchema, many_wide_objects()), InvalidRequest,
+                 "EDGELLM_BAD_GUIDE: guided_decoding.json_schema is too large to be enforced");
+}
+
+TEST(a_limit_that_only_the_answer_meets_says_what_to_do) {
+    const std::string late = R"({"type":"object","properties":{"first":{"const":"0123456789abcdef"},"then":)" +
+                             many_wide_objects() + R"(},"required":["first","then"]})";
+    const auto compiled = prober().compile(GuideType::kJsonSchema, late);
+    const auto follow = [&](const std::string& text) {
+        for (const int32_t token : scripted::bytes_of(text)) {
+            CHECK(GuideProber::allows(*compiled, token));
+            CHECK(compiled->accept(token));
+        }
+        return true;
+    };
+    CHECK_THROWS(follow(R"({"first":"0123456789abcdef","then":{"p)"), InvalidRequest,
+                 "EDGELLM_GUIDE_LIMIT: guided_decoding.json_schema met a limit of the grammar engine: ");
+}
+
+TEST(recursion_is_followed_over_a_thousand_levels) {
+    const std::string ebnf = "root ::= \"a\" root \"c\" | \"a\" root \"d\" | \"b\"";
+    CHECK(whole(GuideType::kEbnf, ebnf, std::string(1000, 'a') + "b" + std::string(1000, 'c')));
+}
+
+TEST(an_ambiguous_grammar_ends_alone_while_its_neighbour_goes_on) {
+    const auto script = std::make_shared<scripted::Script>();
+    script->logits = [](std::span<const int32_t>, std::span<float> logits) { scripted::only('a', logits); };
+    scripted::PartsWanted wanted;
+    wanted.max_kv_tokens = 4096;
+    auto parts = scripted::make_parts(script, wanted);
+    parts.guides = edgellm::make_llguidance_compiler(scripted::guidance_library(), *scripted::make_vocab());
+    const auto engine = edgellm::make_request_engine(std::move(parts), 8, 8);
+    auto ambiguous = scripted::make_request(scripted::make_prompt(1, 9), 3000);
+    ambiguous.requests[0].guided_decoding =
+        scripted::guide(GuideType::kEbnf, R"(root ::= root root | root root root | "a" | "")");
+    const auto doomed = engine->submit(ambiguous);
+    const auto neighbour = engine->submit(scripted::make_request(scripted::make_prompt(2, 9), 3000));
+    CHECK_THROWS(doomed->get(), InvalidRequest,
+                 "EDGELLM_GUIDE_LIMIT: guided_decoding.ebnf met a limit of the grammar engine: it takes too much "
+                 "computing time");
+    CHECK(neighbour->get().output_ids[0].size() == 3000);
+    CHECK(engine->running());
+    auto sound = scripted::make_request(scripted::make_prompt(3, 9), 20);
+    sound.requests[0].guided_decoding = scripted::guide(GuideType::kRegex, "a{5}");
+    CHECK(engine->submit(sound)->get().output_texts[0] == "aaaaa");
 }
 
 int main() {

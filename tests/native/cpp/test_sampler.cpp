@@ -1,5 +1,6 @@
 // The sampler against plain arithmetic: every filter, every penalty, and draws that follow the distribution.
 #include "check.hpp"
+#include "contract/errors.hpp"
 
 #include "engine/sampler.hpp"
 
@@ -223,11 +224,11 @@ TEST(bias_and_mask_decide_before_the_filters) {
 TEST(an_empty_mask_is_an_error_not_a_token) {
     SamplingSpec spec;
     const std::vector<uint32_t> nothing(1);
-    CHECK_THROWS(draw(spec, {1.0F, 2.0F}, nothing), edgellm::SamplingError, "grammar");
+    CHECK_THROWS(draw(spec, {1.0F, 2.0F}, nothing), edgellm::InvalidRequest, "EDGELLM_GUIDE_LIMIT: guided_decoding allows no token");
     spec.temperature = 1.0F;
-    CHECK_THROWS(draw(spec, {1.0F, 2.0F}, nothing), edgellm::SamplingError, "grammar");
+    CHECK_THROWS(draw(spec, {1.0F, 2.0F}, nothing), edgellm::InvalidRequest, "EDGELLM_GUIDE_LIMIT: guided_decoding allows no token");
     spec.top_k = 5;
-    CHECK_THROWS(draw(spec, {1.0F, 2.0F}, nothing), edgellm::SamplingError, "grammar");
+    CHECK_THROWS(draw(spec, {1.0F, 2.0F}, nothing), edgellm::InvalidRequest, "EDGELLM_GUIDE_LIMIT: guided_decoding allows no token");
 }
 
 TEST(logits_that_are_no_numbers_are_an_error) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from tests.unit.serving.scripted_lane import (
     until,
 )
 
-from edgellm.errors import InvalidSchemaError, WorkerFailedError
+from edgellm.errors import GenerationError, GuideLimitError, InvalidSchemaError, WorkerFailedError
 from edgellm.runtime.outputs import LogprobEntry, StreamDelta
 
 
@@ -294,6 +295,40 @@ def test_an_error_after_the_first_byte_ends_the_stream_without_done() -> None:
             assert engine.running_requests == 0
 
     run(scenario())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_failure_leaves_one_log_line_with_its_cause_and_request_id(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        failing = ScriptedLane(lambda g: g.fail(GenerationError("gone", reason="Error: the cause")))
+        async with application(failing) as (client, _):
+            answer = await client.chat(stream=stream, headers=[("x-request-id", "find-me")])
+            error = answer.events[-1]["error"] if stream else answer.error
+            assert error["code"] == "internal_error"
+            assert "the cause" not in answer.body.decode()
+
+    run(scenario())
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert lines == ["request find-me failed: internal_error: Error: the cause"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_guide_that_meets_a_limit_is_the_requests_own_error(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        message, param = "guided_decoding.json_schema met a limit", "guided_decoding.json_schema"
+        failing = ScriptedLane(lambda g: g.fail(GuideLimitError(message, param=param)))
+        schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+        async with application(failing) as (client, _):
+            answer = await client.chat(stream=stream, response_format=schema)
+            error = answer.events[-1]["error"] if stream else answer.error
+            assert error["code"] == "guide_limit_exceeded"
+            assert error["param"] == "response_format.json_schema.schema"
+            assert error["message"] == "response_format.json_schema.schema met a limit"
+
+    run(scenario())
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_a_whole_answer_that_fails_is_an_error_status() -> None:

@@ -18,6 +18,7 @@ CASES: list[tuple[BaseException, int, str]] = [
     (errors.UnsupportedModalityError("x"), 400, "unsupported_modality"),
     (errors.ContextLengthError("x"), 400, "context_length_exceeded"),
     (errors.InvalidSchemaError("x"), 400, "invalid_schema"),
+    (errors.GuideLimitError("x"), 400, "guide_limit_exceeded"),
     (errors.ModelNotFoundError("x"), 404, "model_not_found"),
     (errors.DuplicateRequestIdError("x"), 409, "duplicate_request_id"),
     (errors.ServerBusyError("x"), 429, "server_busy"),

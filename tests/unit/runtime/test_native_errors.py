@@ -13,6 +13,7 @@ from edgellm.errors import (
     ContextLengthError,
     EdgeLLMError,
     GenerationError,
+    GuideLimitError,
     InvalidSchemaError,
     RequestCancelledError,
     RequestError,
@@ -62,6 +63,7 @@ NATIVE_TEXT = "/opt/engine/llm.engine at 0x7fff"
         (RuntimeError(f"EDGELLM_INPUT_TOO_LONG: {NATIVE_TEXT}"), ContextLengthError),
         (RuntimeError(f"foo EDGELLM_INPUT_TOO_LONG {NATIVE_TEXT}"), ContextLengthError),
         (RuntimeError(f"EDGELLM_BAD_GUIDE: {NATIVE_TEXT}"), InvalidSchemaError),
+        (RuntimeError(f"EDGELLM_GUIDE_LIMIT: {NATIVE_TEXT}"), GuideLimitError),
         (RuntimeError(f"EDGELLM_BAD_VALUE: {NATIVE_TEXT}"), RequestError),
         (RuntimeError(f"EDGELLM_BAD_MEDIA_COUNT {NATIVE_TEXT}"), RequestError),
         (RuntimeError(f"Runtime coordinator has a failed worker; refusing {NATIVE_TEXT}"), WorkerFailedError),
@@ -93,10 +95,22 @@ def test_texts_of_our_own_module_are_made_for_clients() -> None:
     guide = map_request_error(OURS, InvalidRequest("EDGELLM_BAD_GUIDE: guided_decoding.json_schema.a[0].$ref is bad"))
     assert isinstance(guide, InvalidSchemaError)
     assert (guide.param, str(guide)[:15]) == ("guided_decoding.json_schema.a[0].$ref", "guided_decoding")
+    limit = map_request_error(OURS, InvalidRequest("EDGELLM_GUIDE_LIMIT: guided_decoding.ebnf met a limit"))
+    assert isinstance(limit, GuideLimitError)
+    assert (limit.param, str(limit)) == ("guided_decoding.ebnf", "guided_decoding.ebnf met a limit")
     long = map_request_error(OURS, InvalidRequest("EDGELLM_INPUT_TOO_LONG: the prompt has 9 tokens"))
     assert str(long) == "the prompt has 9 tokens"
     assert isinstance(map_request_error(OURS, InvalidRequest("no marker")), RequestError)
     assert isinstance(map_request_error(OURS, ExecutorError("step failed")), WorkerFailedError)
+
+
+def test_the_log_gets_our_own_reason_and_of_other_runtimes_the_type_alone() -> None:
+    ours = map_request_error(OURS, RuntimeError("the model gave a logit that is not a number"))
+    theirs = map_request_error(NVIDIAS, RuntimeError(NATIVE_TEXT))
+    assert isinstance(ours, GenerationError)
+    assert isinstance(theirs, GenerationError)
+    assert ours.reason == "RuntimeError: the model gave a logit that is not a number"
+    assert theirs.reason == "RuntimeError"
 
 
 def test_what_the_caller_cancelled_is_cancelled_whatever_the_runtime_calls_it() -> None:

@@ -1,4 +1,4 @@
-// How a guide is refused: an InvalidRequest with the marker, naming where in the guide and what to do.
+// How a guide is refused, or given up later: an InvalidRequest with a marker, naming what is wrong and what to do.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +22,11 @@ inline std::string for_message(std::string_view text, std::size_t most_bytes = 1
 
 [[noreturn]] inline void refuse_guide(std::string_view where, std::string_view why) {
     throw InvalidRequest(std::string(kBadGuide) + ": " + for_message(where) + " " + std::string(why));
+}
+
+// field is the guide; why ends the sentence.
+[[noreturn]] inline void give_up_guide(std::string_view field, std::string_view why) {
+    throw InvalidRequest(std::string(kGuideLimit) + ": " + std::string(field) + " " + std::string(why));
 }
 
 }  // namespace edgellm

@@ -11,6 +11,7 @@ inline constexpr const char* kVersion = "llguidance@1.9.1";
 
 struct Tokenizer;
 struct Matcher;
+struct CancellationHandle;
 
 struct ParserLimits {
     std::size_t max_items_in_row;
@@ -62,6 +63,7 @@ struct Interface {
     void (*free_tokenizer)(Tokenizer*);
     void (*set_defaults)(ConstraintInit*, const Tokenizer*);
     Matcher* (*new_matcher)(const ConstraintInit*, const char* kind, const char* data);
+    Matcher* (*clone_matcher)(const Matcher*);
     void (*free_matcher)(Matcher*);
     const char* (*get_error)(Matcher*);
     std::size_t (*get_mask_byte_size)(const Matcher*);
@@ -69,6 +71,10 @@ struct Interface {
     int32_t (*consume_token)(Matcher*, uint32_t token);
     bool (*is_stopped)(const Matcher*);
     bool (*is_error)(const Matcher*);
+    // Makes a matcher stoppable; cancel may be called by any thread at any time, and is for good.
+    CancellationHandle* (*get_cancellation_handle)(Matcher*);
+    void (*cancel)(const CancellationHandle*);
+    void (*free_cancellation_handle)(CancellationHandle*);
 };
 
 }  // namespace edgellm::llg
