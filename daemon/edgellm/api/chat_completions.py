@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from edgellm.api.chat_prompt import chat_prompt
 from edgellm.api.generation_response import AnswerShape, GenerationResponse
-from edgellm.api.sampling import as_asked, chat_sampling
+from edgellm.api.sampling import chat_sampling, guide_field
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.stream_format import ChatStreamFormat, StreamHead
 from edgellm.api.whole_format import chat_answer
@@ -25,8 +25,9 @@ async def chat_completions(service: ApiService, request: Request) -> GenerationR
     model = service.engine.model(_model_name(service.engine, body.model))
     capabilities = model.require_capabilities()
     params = chat_sampling(body, model.sampling, capabilities)
-    prompt = GenerationRequest(prompt=chat_prompt(body), params=params, cache_domain=caller.cache_domain)
-    job = GenerationJob(model.name, [prompt], caller.request_id, caller.client, body.n)
+    plan = model.plan(chat_prompt(body), params, guide_asked_as=guide_field(body))
+    request_of_lane = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
+    job = GenerationJob(model.name, [request_of_lane], caller.request_id, caller.client, body.n)
     top_logprobs = (body.top_logprobs or 0) if body.logprobs else None
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
     kind = "chat.completion.chunk" if body.stream else "chat.completion"
@@ -34,7 +35,8 @@ async def chat_completions(service: ApiService, request: Request) -> GenerationR
     shape = AnswerShape(
         stream=ChatStreamFormat(head, body.n, top_logprobs, with_usage) if body.stream else None,
         whole=partial(chat_answer, head, top_logprobs),
-        as_asked=partial(as_asked, by_response_format=body.response_format is not None),
+        answer_format=plan.answer_format,
+        as_asked=plan.guide_paths.as_asked,
     )
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
 

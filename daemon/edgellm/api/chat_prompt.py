@@ -6,6 +6,7 @@ from typing import Any
 
 from edgellm.api.wire.chat import ChatRequest
 from edgellm.api.wire.messages import MediaPart, Message, Part, RefusalPart, ToolCall
+from edgellm.api.wire.tools import FunctionDefinition, NamedToolChoice
 from edgellm.errors import UnsupportedModalityError
 from edgellm.runtime.generation import ChatPrompt
 
@@ -16,9 +17,24 @@ def chat_prompt(request: ChatRequest) -> ChatPrompt:
     """What was absent stays absent and what was null stays null: templates tell them apart."""
     return ChatPrompt(
         messages=[_message(message, f"messages[{index}]") for index, message in enumerate(request.messages)],
+        tools=[{"type": "function", "function": _present(tool.function)} for tool in request.tools],
+        tool_choice=_tool_choice(request),
+        parallel_tool_calls=request.parallel_tool_calls,
         apply_chat_template=request.apply_chat_template,
         add_generation_prompt=request.add_generation_prompt,
     )
+
+
+def _present(function: FunctionDefinition) -> dict[str, Any]:
+    """Only what was sent: templates can tell."""
+    return {name: getattr(function, name) for name in function.model_fields_set}
+
+
+def _tool_choice(request: ChatRequest) -> str | dict[str, Any]:
+    choice = request.tool_choice
+    if isinstance(choice, NamedToolChoice):
+        return {"type": "function", "function": {"name": choice.function.name}}
+    return choice
 
 
 def _message(message: Message, path: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from functools import partial
 from starlette.requests import Request
 
 from edgellm.api.generation_response import AnswerShape, GenerationResponse
-from edgellm.api.sampling import as_asked, completion_sampling
+from edgellm.api.sampling import completion_sampling, guide_paths
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.stream_format import CompletionStreamFormat, StreamHead
 from edgellm.api.whole_format import completion_answer
@@ -38,6 +38,6 @@ async def completions(service: ApiService, request: Request) -> GenerationRespon
     shape = AnswerShape(
         stream=CompletionStreamFormat(head, choices, body.logprobs, with_usage) if body.stream else None,
         whole=partial(completion_answer, head, body.logprobs),
-        as_asked=partial(as_asked, by_response_format=body.response_format is not None),
+        as_asked=guide_paths(body).as_asked,
     )
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)

@@ -13,6 +13,7 @@ PARTS_MAX: Final = 64
 BLOCKS_MAX: Final = 256  # of an Anthropic message: text, calls and results of one turn together
 TOOLS_MAX: Final = 128
 TOOL_CALLS_MAX: Final = 128
+FUNCTION_NAME_PATTERN: Final = r"^[a-zA-Z0-9_.-]{1,128}$"
 STOP_STRINGS_MAX: Final = 16
 STOP_BYTES_MAX: Final = 256
 LOGIT_BIAS_ENTRIES_MAX: Final = 1024

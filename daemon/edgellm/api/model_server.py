@@ -15,6 +15,7 @@ from edgellm.api.keys import ApiKey
 from edgellm.api.server import HttpServer
 from edgellm.api.settings import ApiSettings
 from edgellm.errors import ConfigError, PortUnavailableError
+from edgellm.parsing.answer_parser import AUTO
 from edgellm.runtime.llm import LLM
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress
@@ -36,12 +37,11 @@ def serve_model(
     api_key: str,
     max_queued_requests: int,
     queue_timeout_seconds: float,
+    reasoning_parser: str = AUTO,
+    tool_call_parser: str = AUTO,
     enable_auto_tool_choice: bool = True,
 ) -> None:
-    """Returns after SIGINT or SIGTERM, once what ran has ended and the LLM is closed. Call it on the main thread.
-
-    ``enable_auto_tool_choice`` has no effect while tools are refused.
-    """
+    """Returns after SIGINT or SIGTERM, once what ran has ended and the LLM is closed. Call it on the main thread."""
     settings = ServingSettings(max_queued_requests=max_queued_requests, queue_timeout_seconds=queue_timeout_seconds)
     bound_host = host or (_ANY_ADDRESS if api_key else _LOOPBACK)
     if not api_key and not _is_loopback(bound_host):
@@ -50,7 +50,13 @@ def serve_model(
     async def open_lanes(report: ReportProgress) -> OpenedModel:
         return opened_llm(llm)
 
-    spec = ModelSpec(served_model_name, open_lanes)
+    spec = ModelSpec(
+        served_model_name,
+        open_lanes,
+        reasoning_parser=reasoning_parser,
+        tool_call_parser=tool_call_parser,
+        enable_auto_tool_choice=enable_auto_tool_choice,
+    )
     with _listening(bound_host, port) as listener:
         bound_port = listener.getsockname()[1]
         api = ApiSettings(

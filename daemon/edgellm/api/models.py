@@ -44,6 +44,8 @@ def _abilities(model: ServedModel) -> dict[str, Any]:
         "speculative_method": capabilities.speculative_method,
         "streaming": capabilities.streaming,
         "guided_decoding": list(capabilities.guided_decoding),
+        "reasoning_parser": model.output_style.reasoning_parser,
+        "tool_call_parser": model.output_style.tool_parser,
         "sampling_defaults": asdict(model.sampling),
         "unsupported_parameters": list(unsupported_fields(capabilities)),
     }

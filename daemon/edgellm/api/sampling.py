@@ -9,6 +9,7 @@ from edgellm.api.wire.chat import ChatRequest
 from edgellm.api.wire.completion import CompletionRequest
 from edgellm.api.wire.sampling import ResponseFormat, SamplingFields
 from edgellm.errors import InvalidSchemaError, RequestError, UnsupportedParameterError
+from edgellm.runtime.answer_guide import GuidePaths
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.guided_decoding import GuidedDecoding, parse_guided_decoding
 from edgellm.runtime.sampling_params import SamplingParams
@@ -16,6 +17,7 @@ from edgellm.serving.sampling_defaults import SamplingDefaults
 
 _GUIDE_SCHEMA = "guided_decoding.json_schema"
 _FORMAT_SCHEMA = "response_format.json_schema.schema"
+_THINKING_EFFORTS = frozenset({"low", "medium", "high", "xhigh"})
 OPTIONAL_PARAMETERS = {"min_p": 0.0, "frequency_penalty": 0.0, "presence_penalty": 0.0, "repetition_penalty": 1.0}
 """Fields that not every runtime has, with the value that asks for nothing."""
 
@@ -34,7 +36,7 @@ def chat_sampling(request: ChatRequest, defaults: SamplingDefaults, capabilities
         capabilities,
         max_tokens=next(iter(lengths), None),
         num_logprobs=max(1, request.top_logprobs or 0) if request.logprobs else 0,
-        enable_thinking=bool(_template_value(request, "enable_thinking")),
+        enable_thinking=_thinks(request),
         reasoning_effort=_template_value(request, "reasoning_effort") or "",
     )
 
@@ -100,6 +102,12 @@ def _optional(name: str, request: SamplingFields, defaults: SamplingDefaults, ca
     return neutral
 
 
+def _thinks(request: ChatRequest) -> bool:
+    """As asked; else a reasoning effort that is worth the name asks for it."""
+    asked: bool | None = _template_value(request, "enable_thinking")
+    return _template_value(request, "reasoning_effort") in _THINKING_EFFORTS if asked is None else asked
+
+
 def _template_value(request: ChatRequest, name: str) -> Any:
     asked = getattr(request, name)
     inner = getattr(request.chat_template_kwargs, name, None)
@@ -129,18 +137,25 @@ def _format_guide(response_format: ResponseFormat) -> GuidedDecoding:
     try:
         guide = parse_guided_decoding({"json_schema": schema})
     except InvalidSchemaError as error:
-        raise as_asked(error, by_response_format=True) from None
+        raise GuidePaths([(_GUIDE_SCHEMA, _FORMAT_SCHEMA)]).as_asked(error) from None
     if guide is None:  # an empty schema still asks for JSON
         return GuidedDecoding("json_schema", "{}")
     return guide
 
 
-def as_asked(error: RequestError, *, by_response_format: bool) -> RequestError:
-    """The error with the paths of the field that asked: below, every guide is a guided_decoding."""
-    if not by_response_format or not (error.param or "").startswith(_GUIDE_SCHEMA):
-        return error
-    renamed = [text.replace(_GUIDE_SCHEMA, _FORMAT_SCHEMA, 1) for text in (error.message, error.param or "")]
-    return type(error)(renamed[0], param=renamed[1])
+def guide_field(request: SamplingFields) -> str:
+    """The field that asks for a guide, as errors name it."""
+    response_format = request.response_format
+    if response_format is not None and response_format.type != "text":
+        return _FORMAT_SCHEMA if response_format.type == "json_schema" else "response_format"
+    asked = request.guided_decoding.model_dump(exclude_unset=True) if request.guided_decoding else None
+    guide = parse_guided_decoding(asked)
+    return "guided_decoding" if guide is None else f"guided_decoding.{guide.type}"
+
+
+def guide_paths(request: SamplingFields) -> GuidePaths:
+    """What errors about a guide are renamed by: below, every guide is a guided_decoding."""
+    return GuidePaths([(_GUIDE_SCHEMA, _FORMAT_SCHEMA)] if request.response_format is not None else [])
 
 
 def unsupported_fields(capabilities: Capabilities) -> Sequence[str]:

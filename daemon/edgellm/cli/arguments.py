@@ -73,6 +73,9 @@ MODEL_OPTIONS = (
     SettingOption("--enable-in-flight-batching", ("enable_in_flight_batching",)),
     SettingOption("--enable-context-reuse", ("enable_context_reuse",)),
     SettingOption("--context-reuse-max-records", ("context_reuse_max_records",), "N"),
+    SettingOption("--reasoning-parser", ("reasoning_parser",), "NAME"),
+    SettingOption("--tool-call-parser", ("tool_call_parser",), "NAME"),
+    SettingOption("--enable-auto-tool-choice", ("enable_auto_tool_choice",)),
 )
 
 

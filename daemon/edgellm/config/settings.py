@@ -148,6 +148,16 @@ class ModelSettings(Section):
     context_reuse_max_records: Annotated[Whole, Field(ge=1, le=limits.CONTEXT_RECORDS_MAX)] | None = Field(
         default=None, description="Prefixes kept for reuse. Unset: the runtime's default."
     )
+    reasoning_parser: Literal["auto", "none", "qwen3", "deepseek_r1", "muse_glimmer", "nemotron"] = Field(
+        default="auto",
+        description="How reasoning is told apart from the answer; `auto` goes by the model's chat template and name.",
+    )
+    tool_call_parser: Literal["auto", "generic", "hermes", "qwen3_xml", "nemotron", "openai"] = Field(
+        default="auto", description="How tool calls are found in answers; `auto` goes by the chat template and name."
+    )
+    enable_auto_tool_choice: Flag = Field(
+        default=True, description='Let the model call tools by itself; off, `tool_choice: "auto"` means `"none"`.'
+    )
     sampling: SamplingSettings = Field(
         default=SamplingSettings(), description="Defaults of this model's sampling fields."
     )

@@ -49,7 +49,7 @@ class AnswerParser:
 
     def __init__(self, answer_format: AnswerFormat, new_call_id: Callable[[], str] | None = None) -> None:
         tools = answer_format.tools if answer_format.tool_parser != NONE else {}
-        calls = CallCounter(parallel=answer_format.parallel_tool_calls, new_id=new_call_id)
+        self._counter = calls = CallCounter(parallel=answer_format.parallel_tool_calls, new_id=new_call_id)
         starts_inside = answer_format.starts_in_reasoning
         self._reasoning: ReasoningParser
         if answer_format.tool_parser == GPT_OSS:
@@ -71,10 +71,10 @@ class AnswerParser:
     def reasoning_state(self) -> ReasoningState:
         return self._reasoning.state
 
-    @property
-    def broke_off(self) -> bool:
-        """Once finished: the text ended within a call, which was given out as text."""
-        return self._calls is not None and self._calls.broke_off
+    def finish_reason(self, reason: str | None) -> str | None:
+        """Once finished: why the answer ended, with ``reason`` why its text did. Calls count unless one was cut off."""
+        cut_off = reason == "length" and self._calls is not None and self._calls.broke_off
+        return "tool_calls" if self._counter.count and reason in ("stop", "length") and not cut_off else reason
 
     @property
     def unread_characters(self) -> int:

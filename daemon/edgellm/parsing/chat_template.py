@@ -118,6 +118,7 @@ class ChatTemplate:
             raise CheckpointError(f"the chat template is not valid: line {error.lineno}: {error.message}") from None
         except (TemplateError, SyntaxError, RecursionError, MemoryError, ValueError, OverflowError) as error:
             raise CheckpointError(f"the chat template is not valid: {type(error).__name__}") from None
+        self.source = source
         self._special_tokens = dict(special_tokens or {})
         self._limits = limits or RenderLimits()
 

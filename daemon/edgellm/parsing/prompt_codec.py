@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from edgellm.errors import CheckpointError, RequestError, UnsupportedModelError, UnsupportedParameterError
 from edgellm.parsing.chat_template import ChatTemplate
+from edgellm.parsing.output_style import OutputStyle, output_style
 from edgellm.parsing.special_text import SpecialTextGuard, token_ids
 from edgellm.parsing.template_messages import normalise_messages, normalise_tools, plain_text
 from edgellm.parsing.template_traits import TemplateTraits, template_traits
@@ -69,6 +70,11 @@ class PromptCodec:
     def vocab_size(self) -> int:
         size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         return size
+
+    def output_style(self, model_name: str) -> OutputStyle:
+        """How the model writes reasoning and calls."""
+        special = {token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special}
+        return output_style(self.template, self.traits, special, self._tokenizer.token_to_id, model_name)
 
     def render_chat(
         self,

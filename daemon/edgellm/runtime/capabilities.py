@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from edgellm.parsing.output_style import OutputStyle
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -24,3 +26,4 @@ class Capabilities:
     speculative_method: str = "none"
     kv_cache_dtype: str = "f16"
     parameters: frozenset[str] = field(default_factory=frozenset)
+    output_style: OutputStyle = field(default_factory=OutputStyle)

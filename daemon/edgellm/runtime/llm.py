@@ -15,8 +15,10 @@ from edgellm.errors import (
     ClosedError,
     ConfigError,
     UnsupportedModalityError,
-    UnsupportedParameterError,
 )
+from edgellm.parsing.answer_parser import NONE
+from edgellm.parsing.output_style import OutputStyle, check_parser_names
+from edgellm.runtime.answer_plan import AnswerPlan, plan_answer
 from edgellm.runtime.batch import generate_all
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.direct_admission import DirectAdmission
@@ -33,6 +35,7 @@ from edgellm.runtime.llm_options import (
 from edgellm.runtime.loaded_model import BundleLayout, LoadedModel
 from edgellm.runtime.loader import load
 from edgellm.runtime.outputs import CompletionOutput
+from edgellm.runtime.parsed_output import parsed_output
 from edgellm.runtime.running import RunningGeneration
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.runtime.stream import GenerationStream
@@ -224,15 +227,18 @@ class LLM:
     ) -> list[CompletionOutput]:
         """Give one output a prompt, in order. A prompt is a user's message, or a list of messages."""
         self._ensure_open()
-        _check_parsers(tool_parser, reasoning_parser, tools, tool_choice)
-        conversations = _conversations(prompts)
-        requests = [self._request(messages, sampling_params, tools, tool_choice) for messages in conversations]
-        encoded = [self._loaded.encode(request) for request in requests]
+        check_parser_names(reasoning_parser=reasoning_parser, tool_parser=tool_parser)
+        style = self._loaded.capabilities.output_style.chosen(reasoning_parser, tool_parser)
+        plans = [
+            self._plan(messages, sampling_params, tools, tool_choice, style) for messages in _conversations(prompts)
+        ]
+        encoded = [self._encoded(plan) for plan in plans]
         if not encoded:
             return []
         # Twice the batch keeps a next prompt waiting inside the engine wherever one ends.
         concurrency = min(self._admission.permits, 2 * self.max_batch_size)
-        return generate_all(encoded, self._start, self._admission.wake, concurrency=concurrency)
+        outputs = generate_all(encoded, self._start, self._admission.wake, concurrency=concurrency)
+        return [parsed_output(output, plan.answer_format) for output, plan in zip(outputs, plans, strict=True)]
 
     def chat(
         self,
@@ -269,8 +275,9 @@ class LLM:
         def start(given_up: Callable[[], bool]) -> RunningGeneration:
             self._ensure_open()
             conversation = _conversations(messages)[0] if isinstance(messages, str) else messages
-            request = self._request(conversation, sampling_params, tools, tool_choice)
-            return self._start(self._loaded.encode(request), given_up)
+            style = self._loaded.capabilities.output_style.chosen(reasoning_parser=NONE)
+            plan = self._plan(conversation, sampling_params, tools, tool_choice, style)
+            return self._start(self._encoded(plan), given_up)
 
         return GenerationStream(start, self._admission.wake)
 
@@ -301,8 +308,7 @@ class LLM:
     ) -> None:
         """Serve this model over HTTP until interrupted, then close it. Binds 127.0.0.1 unless there is a key."""
         self._ensure_open()
-        _check_parser("reasoning_parser", reasoning_parser)
-        _check_parser("tool_call_parser", tool_call_parser)
+        check_parser_names(reasoning_parser=reasoning_parser, tool_call_parser=tool_call_parser)
         if allowed_local_media_path:
             raise ConfigError("allowed_local_media_path: this model takes no media")
         # The application lies above this package; it is looked up by name, so that the layers below stay importable
@@ -314,6 +320,8 @@ class LLM:
             port=port,
             served_model_name=served_model_name or self.model_id,
             api_key=api_key,
+            reasoning_parser=reasoning_parser,
+            tool_call_parser=tool_call_parser,
             enable_auto_tool_choice=enable_auto_tool_choice,
             max_queued_requests=max_queued_requests,
             queue_timeout_seconds=queue_timeout,
@@ -343,20 +351,22 @@ class LLM:
         if self._closed:
             raise ClosedError("this model was closed")
 
-    def _request(
+    def _plan(
         self,
         messages: Messages,
         sampling_params: SamplingParams | None,
         tools: Sequence[Mapping[str, Any]] | None,
         tool_choice: str | Mapping[str, Any] | None,
-    ) -> GenerationRequest:
+        style: OutputStyle,
+    ) -> AnswerPlan:
         params = SamplingParams() if sampling_params is None else sampling_params
         if not isinstance(params, SamplingParams):
             raise TypeError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
-        choice = "auto" if tool_choice is None else tool_choice
-        if choice not in ("auto", "none"):
-            raise UnsupportedParameterError("tool calls cannot be enforced yet: leave tool_choice", param="tool_choice")
-        return GenerationRequest(ChatPrompt(messages, tools=tools or (), tool_choice=choice), params)
+        prompt = ChatPrompt(messages, tools=tools or (), tool_choice="auto" if tool_choice is None else tool_choice)
+        return plan_answer(prompt, params, self._loaded.capabilities, style)
+
+    def _encoded(self, plan: AnswerPlan) -> GenerationRequest:
+        return self._loaded.encode(GenerationRequest(plan.prompt, plan.params))
 
     def _start(self, request: GenerationRequest, given_up: Callable[[], bool]) -> RunningGeneration:
         self._admission.acquire(given_up)
@@ -393,18 +403,3 @@ def _conversations(prompts: object) -> list[Messages]:
                 "chat() takes one list of messages"
             )
     return conversations
-
-
-def _check_parsers(tool_parser: str, reasoning_parser: str, tools: object, tool_choice: object) -> None:
-    _check_parser("tool_parser", tool_parser)
-    _check_parser("reasoning_parser", reasoning_parser)
-    if tools and tool_choice != "none" and tool_parser != "none":
-        raise UnsupportedParameterError(
-            "tool calls are not parsed yet: pass tool_parser='none' to get the text as the model wrote it",
-            param="tool_parser",
-        )
-
-
-def _check_parser(name: str, parser: str) -> None:
-    if parser not in ("auto", "none"):
-        raise UnsupportedParameterError(f"{name} {str(parser)[:64]!r} is not available yet; use 'none'", param=name)

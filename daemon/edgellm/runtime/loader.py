@@ -75,7 +75,8 @@ def load_native_bundle(
 ) -> LoadedModel:
     """Give the bundle in edgellm._native, which takes token ids and brings no tokenizer of its own."""
     shape = options.shape("native", bundle.context_length)
-    front_end = TokenisingFrontEnd(PromptCodec.from_bundle(bundle.directory), shape.limits, bundle.vocab_size)
+    codec = PromptCodec.from_bundle(bundle.directory)
+    front_end = TokenisingFrontEnd(codec, shape.limits, bundle.vocab_size)
     native_options = module.RuntimeOptions()
     native_options.executor = options.executor
     native_options.threads = options.threads or 0
@@ -106,6 +107,7 @@ def load_native_bundle(
             guided_decoding=GUIDE_TYPES if guidance_library else (),
             kv_cache_dtype=bundle.kv_cache_dtype,
             parameters=frozenset(EXTENSION_PARAMETERS),
+            output_style=codec.output_style(source.model_id),
         ),
     )
 

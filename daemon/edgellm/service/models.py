@@ -47,7 +47,14 @@ def _spec(model: ModelSettings, cache_dir: Path) -> ModelSpec:
 
     recommended = CATALOGUE[model.source].sampling if model.source in CATALOGUE else {}
     chosen = model.sampling.model_dump(exclude_none=True)
-    return ModelSpec(name=name, open=open_model, sampling={**recommended, **chosen})
+    return ModelSpec(
+        name=name,
+        open=open_model,
+        sampling={**recommended, **chosen},
+        reasoning_parser=model.reasoning_parser,
+        tool_call_parser=model.tool_call_parser,
+        enable_auto_tool_choice=model.enable_auto_tool_choice,
+    )
 
 
 def _model_id(source: str, folder: Path) -> str:

@@ -22,7 +22,7 @@ Where a request needs no parser, GenerationResponse skips all this and formats t
 
 from __future__ import annotations
 
-from edgellm.parsing.answer_events import AnswerEnd, AnswerEvent, CallStart
+from edgellm.parsing.answer_events import AnswerEnd, AnswerEvent
 from edgellm.parsing.answer_parser import AnswerFormat, AnswerParser
 from edgellm.parsing.reasoning_state import ReasoningState
 from edgellm.runtime.outputs import StreamDelta
@@ -35,7 +35,6 @@ class ChoiceEvents:
         self._parser = AnswerParser(answer_format)
         self._start_token = answer_format.reasoning_start_token
         self._end_token = answer_format.reasoning_end_token
-        self._calls = 0
         self.reasoning_tokens = 0
 
     def take(self, delta: StreamDelta) -> list[AnswerEvent]:
@@ -46,14 +45,8 @@ class ChoiceEvents:
             self.reasoning_tokens += self._reasoning_part(delta.token_ids, before)
         if delta.finished:
             events += self._parser.finish()
-        self._calls += sum(isinstance(event, CallStart) for event in events)
-        if delta.finished:
-            events.append(AnswerEnd(self._reason(delta.finish_reason), delta.matched_stop))
+            events.append(AnswerEnd(self._parser.finish_reason(delta.finish_reason), delta.matched_stop))
         return events
-
-    def _reason(self, reason: str | None) -> str | None:
-        cut_within_a_call = reason == "length" and self._parser.broke_off
-        return "tool_calls" if self._calls and reason in ("stop", "length") and not cut_within_a_call else reason
 
     def _reasoning_part(self, token_ids: list[int], before: ReasoningState) -> int:
         """How many of these tokens are reasoning, with those that begin and end it."""

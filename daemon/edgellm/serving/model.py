@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from edgellm.errors import ConfigError, ModelLoadingError, ModelUnavailableError
+from edgellm.parsing.answer_parser import AUTO
+from edgellm.parsing.output_style import OutputStyle, check_parser_names
+from edgellm.runtime.answer_plan import GUIDE_FIELD, AnswerPlan, plan_answer
 from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.generation import ChatPrompt
+from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.admission import Admission
 from edgellm.serving.lane import Lane
 from edgellm.serving.sampling_defaults import SamplingDefaults
@@ -69,10 +74,14 @@ class ModelSpec:
     required: bool = True
     sampling: Mapping[str, object] = field(default_factory=dict)  # the operator's, over the model's own
     created_unix_seconds: int = field(default_factory=lambda: int(time.time()))
+    reasoning_parser: str = AUTO
+    tool_call_parser: str = AUTO
+    enable_auto_tool_choice: bool = True  # False: tool_choice auto means none
 
     def __post_init__(self) -> None:
         if not self.name:
             raise ConfigError("a model needs a name")
+        check_parser_names(reasoning_parser=self.reasoning_parser, tool_call_parser=self.tool_call_parser)
 
 
 class ServedModel:
@@ -132,6 +141,23 @@ class ServedModel:
         if not self.is_alive:
             raise self._unavailable()
         return self.lanes[0].capabilities
+
+    def plan(self, prompt: ChatPrompt, params: SamplingParams, *, guide_asked_as: str = GUIDE_FIELD) -> AnswerPlan:
+        """What a chat request's tools, guide and thinking mean for this model; ``guide_asked_as`` names its field."""
+        return plan_answer(
+            prompt,
+            params,
+            self.require_capabilities(),
+            self.output_style,
+            auto_tool_choice=self.spec.enable_auto_tool_choice,
+            guide_asked_as=guide_asked_as,
+        )
+
+    @property
+    def output_style(self) -> OutputStyle:
+        """How the model writes, read by the parsers that the operator chose."""
+        style = self.require_capabilities().output_style
+        return style.chosen(self.spec.reasoning_parser, self.spec.tool_call_parser)
 
     def _unavailable(self) -> ModelUnavailableError:
         return ModelUnavailableError(

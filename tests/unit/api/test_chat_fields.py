@@ -34,9 +34,21 @@ def test_a_field_that_asks_for_nothing_is_taken(fields: dict[str, Any]) -> None:
 
 UNSUPPORTED = "unsupported_parameter"
 INVALID = "invalid_value"
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+FUNCTION_PARAMETERS = "tools[0].function.parameters"
 REFUSED = [
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, UNSUPPORTED, "tools"),
-    ({"tool_choice": "required"}, UNSUPPORTED, "tool_choice"),
+    ({"tool_choice": "required"}, INVALID, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": "required"}, UNSUPPORTED, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": "sometimes"}, INVALID, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": {"type": "function"}}, INVALID, "tool_choice.function"),
+    ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "g"}}}, INVALID, "tool_choice"),
+    ({"tools": [*TOOLS, *TOOLS]}, INVALID, "tools[1].function.name"),
+    ({"tools": TOOLS * 129}, INVALID, "tools"),
+    ({"tools": [{"type": "custom", "function": {"name": "f"}}]}, INVALID, "tools[0].type"),
+    ({"tools": [{"type": "function", "function": {"name": "no spaces"}}]}, INVALID, "tools[0].function.name"),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]}, INVALID, FUNCTION_PARAMETERS),
+    ({"tools": TOOLS, "parallel_tool_calls": 1}, INVALID, "parallel_tool_calls"),
+    ({"functions": [{"name": "f"}]}, UNSUPPORTED, "functions"),
     ({"store": True}, UNSUPPORTED, "store"),
     ({"store": 0}, UNSUPPORTED, "store"),
     ({"service_tier": "flex"}, UNSUPPORTED, "service_tier"),

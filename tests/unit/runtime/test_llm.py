@@ -11,6 +11,7 @@ import pytest
 from tests.unit.runtime.scripted_model import VOCAB_SIZE, scripted_llm
 from tests.unit.runtime.scripted_runtime import (
     FinishReason,
+    GuideType,
     LogprobEntry,
     Script,
     ScriptedModule,
@@ -27,7 +28,6 @@ from edgellm.errors import (
     RuntimeUnavailableError,
     UnsupportedModalityError,
     UnsupportedModelError,
-    UnsupportedParameterError,
 )
 from edgellm.runtime.contract import SCHEDULING_FIELDS
 from edgellm.runtime.llm import LLM
@@ -198,25 +198,53 @@ def test_an_interrupt_ends_what_was_started(in_flight: bool, monkeypatch: pytest
 # Tools, parsers, speech
 
 
-def test_tools_need_their_text_raw_until_calls_are_parsed() -> None:
-    _, llm = model()
-    with pytest.raises(UnsupportedParameterError) as refusal:
-        llm.chat(USER, tools=[TOOL])
-    assert refusal.value.param == "tool_parser"
-    assert llm.chat(USER, tools=[TOOL], tool_parser="none").tool_calls is None
+CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+
+
+def _saying(*texts: str) -> tuple[ScriptedModule, LLM]:
+    module, llm = model()
+    module.script = lambda _: Script(texts=texts)
+    return module, llm
+
+
+def test_calls_are_parsed_out_of_the_text() -> None:
+    _, llm = _saying("I ask. ", CALL)
+    output = llm.chat(USER, tools=[TOOL])
+    assert (output.text, output.finish_reason) == ("I ask.", "tool_calls")
+    [call] = output.tool_calls or []
+    assert (call["type"], call["function"]) == ("function", {"name": "f", "arguments": '{"a": 1}'})
+    raw = llm.chat(USER, tools=[TOOL], tool_parser="none")
+    assert (raw.text, raw.tool_calls, raw.finish_reason) == (f"I ask. {CALL}", None, "stop")
     assert llm.chat(USER, tools=[TOOL], tool_choice="none").tool_calls is None
-    assert list(llm.generate_stream(USER, tools=[TOOL]))
-    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
-        with pytest.raises(UnsupportedParameterError) as refusal:
-            llm.chat(USER, tools=[TOOL], tool_choice=choice, tool_parser="none")
-        assert refusal.value.param == "tool_choice"
+    assert llm.chat(USER).tool_calls is None
+    assert "".join(delta.text for delta in llm.generate_stream(USER, tools=[TOOL])) == f"I ask. {CALL}"
     llm.close()
 
 
-@pytest.mark.parametrize("parsers", [{"tool_parser": "hermes"}, {"reasoning_parser": "qwen3"}, {"tool_parser": None}])
+def test_reasoning_is_parsed_where_it_is_asked_for() -> None:
+    _, llm = _saying("<think>Hm.</think>", "Yes.")
+    assert llm.chat(USER).text == "<think>Hm.</think>Yes."
+    output = llm.chat(USER, reasoning_parser="qwen3")
+    assert (output.text, output.reasoning) == ("Yes.", "Hm.")
+    llm.close()
+
+
+def test_a_call_that_must_be_made_is_enforced_by_a_guide() -> None:
+    module, llm = _saying(CALL)
+    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+        assert llm.chat(USER, tools=[TOOL], tool_choice=choice).finish_reason == "tool_calls"
+        guide = module.requests[-1].requests[0].guided_decoding
+        assert guide.type is GuideType.STRUCTURAL_TAG
+    with pytest.raises(RequestError) as refusal:
+        llm.chat(USER, tools=[TOOL], tool_choice={"type": "function", "function": {"name": "g"}})
+    assert refusal.value.param == "tool_choice"
+    llm.close()
+
+
+@pytest.mark.parametrize("parsers", [{"tool_parser": "mine"}, {"reasoning_parser": "mine"}, {"tool_parser": None}])
 def test_a_parser_that_is_not_there_is_refused_by_name(parsers: dict[str, Any]) -> None:
     _, llm = model()
-    with pytest.raises(UnsupportedParameterError) as refusal:
+    with pytest.raises(RequestError) as refusal:
         llm.generate("hi", **parsers)
     assert [refusal.value.param] == list(parsers)
     assert llm.generate("hi", reasoning_parser="auto", tool_parser="none")
@@ -444,10 +472,10 @@ def test_two_closes_at_once_both_return_after_the_drain() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"reasoning_parser": "qwen3"}, {"tool_call_parser": "hermes"}, {"allowed_local_media_path": "/srv"}]
+    "options", [{"reasoning_parser": "mine"}, {"tool_call_parser": "mine"}, {"allowed_local_media_path": "/srv"}]
 )
 def test_serve_refuses_what_it_cannot_do_before_it_binds(options: dict[str, Any]) -> None:
     _, llm = model()
-    with pytest.raises((UnsupportedParameterError, ConfigError), match=next(iter(options))):
+    with pytest.raises((RequestError, ConfigError), match=next(iter(options))):
         llm.serve(port=0, **options)
     llm.close()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from edgellm.errors import ContextLengthError, EdgeLLMError, RequestCancelledError
+from edgellm.parsing.output_style import OutputStyle
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.outputs import StreamDelta
@@ -27,8 +28,9 @@ def capabilities(**changes: object) -> Capabilities:
         vocab_size=1000,
         in_flight_batching=True,
         context_cache=True,
-        guided_decoding=("json_object", "json_schema"),
+        guided_decoding=("json_object", "json_schema", "structural_tag"),
         parameters=frozenset({"min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"}),
+        output_style=OutputStyle(shows_tools=True),
     )
     return replace(whole, **changes)  # type: ignore[arg-type]
 

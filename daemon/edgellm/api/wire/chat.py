@@ -10,6 +10,7 @@ from edgellm.api import limits
 from edgellm.api.wire.fields import WireModel, neutral
 from edgellm.api.wire.messages import Message
 from edgellm.api.wire.sampling import Count, SamplingFields
+from edgellm.api.wire.tools import FunctionTool, ToolChoice
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
@@ -34,9 +35,9 @@ class ChatRequest(SamplingFields):
     apply_chat_template: bool = True
     add_generation_prompt: bool = True
 
-    tools: Annotated[Any, neutral([])] = None
-    tool_choice: Annotated[Any, neutral("none", "auto")] = None
-    parallel_tool_calls: Annotated[Any, neutral(True)] = None
+    tools: list[FunctionTool] = Field(default_factory=list, max_length=limits.TOOLS_MAX)
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
     functions: Annotated[Any, neutral(hint="use tools")] = None
     function_call: Annotated[Any, neutral(hint="use tool_choice")] = None
     modalities: Annotated[Any, neutral(["text"])] = None

@@ -44,6 +44,7 @@ _TEXTS: Mapping[str, str] = {
     "too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
     "string_too_short": "must not be empty",
+    "string_pattern_mismatch": "must match {pattern}",
 }
 _OWN_TYPES = frozenset({INVALID_VALUE, UNKNOWN_KIND, UNKNOWN_PARAMETER, UNSUPPORTED_PARAMETER, UNSUPPORTED_MODALITY})
 
