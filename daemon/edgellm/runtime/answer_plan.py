@@ -123,7 +123,7 @@ def _guided(
     if guide is not None:
         answer.add_form(guide, asked_as)
     if calls_beside or enforced:
-        answer.add_calls(tools, parallel=parallel)
+        answer.add_calls(tools, parallel=parallel and choice.mode != "function")
     whole, paths = answer.guide(starts_in_reasoning=starts_in_reasoning, may_reason=may_reason)
     return replace(params, guided_decoding=whole), paths, True
 

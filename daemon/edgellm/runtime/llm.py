@@ -14,6 +14,7 @@ from edgellm.errors import (
     AdmissionError,
     ClosedError,
     ConfigError,
+    RequestError,
     UnsupportedModalityError,
 )
 from edgellm.parsing.answer_parser import NONE
@@ -237,7 +238,10 @@ class LLM:
             return []
         # Twice the batch keeps a next prompt waiting inside the engine wherever one ends.
         concurrency = min(self._admission.permits, 2 * self.max_batch_size)
-        outputs = generate_all(encoded, self._start, self._admission.wake, concurrency=concurrency)
+        try:
+            outputs = generate_all(encoded, self._start, self._admission.wake, concurrency=concurrency)
+        except RequestError as error:
+            raise plans[0].guide_paths.as_asked(error) from None  # all plans have the same tools and guide
         return [parsed_output(output, plan.answer_format) for output, plan in zip(outputs, plans, strict=True)]
 
     def chat(
@@ -277,7 +281,10 @@ class LLM:
             conversation = _conversations(messages)[0] if isinstance(messages, str) else messages
             style = self._loaded.capabilities.output_style.chosen(reasoning_parser=NONE)
             plan = self._plan(conversation, sampling_params, tools, tool_choice, style)
-            return self._start(self._encoded(plan), given_up)
+            try:
+                return self._start(self._encoded(plan), given_up)
+            except RequestError as error:
+                raise plan.guide_paths.as_asked(error) from None
 
         return GenerationStream(start, self._admission.wake)
 

@@ -148,6 +148,7 @@ def test_a_call_that_must_be_made_is_enforced() -> None:
             assert [tag["begin"] for tag in _guide(lane)["tags"]] == [
                 '<tool_call>\n{"name": "get_weather", "arguments": '
             ]
+            assert _guide(lane)["stop_after_first"] is True
 
     run(scenario())
 

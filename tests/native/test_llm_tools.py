@@ -1,0 +1,86 @@
+"""Tools with the real model and the real grammar: what must be called is called, what cannot be enforced is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+from tests.models.real_model import CATALOGUE_NAME
+
+from edgellm.errors import InvalidSchemaError
+from edgellm.runtime.llm import LLM
+from edgellm.runtime.sampling_params import SamplingParams
+
+pytestmark = pytest.mark.model
+
+USER = [{"role": "user", "content": "What is the weather in Basel?"}]
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "get_weather": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 20}, "days": {"type": "integer", "minimum": 1}},
+        "required": ["city", "days"],
+    },
+    "get_time": {"type": "object", "properties": {"zone": {"enum": ["utc", "cet"]}}, "required": ["zone"]},
+}
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in PARAMETERS.items()]
+SAMPLING = SamplingParams(temperature=0.0, max_tokens=120)
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    with LLM(CATALOGUE_NAME, max_kv_cache_capacity=1024, max_input_len=800) as model:
+        yield model
+
+
+def _check(calls: list[dict[str, Any]] | None) -> list[str]:
+    assert calls
+    for call in calls:
+        function = call["function"]
+        jsonschema.validate(json.loads(function["arguments"]), PARAMETERS[function["name"]])
+    return [call["function"]["name"] for call in calls]
+
+
+def test_required_makes_calls_that_fit_their_schemas(llm: LLM) -> None:
+    output = llm.chat(USER, SAMPLING, tools=TOOLS, tool_choice="required")
+    assert set(_check(output.tool_calls)) <= set(PARAMETERS)
+
+
+def test_a_named_function_is_called_once(llm: LLM) -> None:
+    choice = {"type": "function", "function": {"name": "get_time"}}
+    output = llm.chat(USER, SAMPLING, tools=TOOLS, tool_choice=choice)
+    assert _check(output.tool_calls) == ["get_time"]
+    assert (output.text, output.finish_reason) == ("", "tool_calls")
+
+
+def test_a_call_and_its_result_lead_to_an_answer(llm: LLM) -> None:
+    choice = {"type": "function", "function": {"name": "get_weather"}}
+    first = llm.chat(USER, SAMPLING, tools=TOOLS, tool_choice=choice)
+    assert first.tool_calls
+    said = {"role": "assistant", "content": None, "tool_calls": first.tool_calls}
+    result = {"role": "tool", "tool_call_id": first.tool_calls[0]["id"], "content": "Sunny, 21 degrees"}
+    assert llm.chat([*USER, said, result], SAMPLING, tools=TOOLS).text
+
+
+def test_an_answer_of_a_form_or_a_call(llm: LLM) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+    sampling = SamplingParams(temperature=0.0, max_tokens=120, guided_decoding={"json_schema": schema})
+    output = llm.chat(USER, sampling, tools=TOOLS)
+    if output.tool_calls:
+        _check(output.tool_calls)
+    else:
+        jsonschema.validate(json.loads(output.text), schema)
+
+
+@pytest.mark.parametrize("schema", [{"not": {}}, {"type": "array", "uniqueItems": True}])
+def test_a_parameter_that_cannot_be_enforced_is_named(llm: LLM, schema: dict[str, Any]) -> None:
+    parameters = {"type": "object", "properties": {"a": schema}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    with pytest.raises(InvalidSchemaError) as refusal:
+        llm.chat(USER, SAMPLING, tools=[*TOOLS, tool], tool_choice="required")
+    assert (refusal.value.param or "").startswith("tools[2].function.parameters.properties.a.")
+    assert str(refusal.value).startswith(refusal.value.param or "?")
+    # Where the model may choose, its calls are read and not enforced.
+    assert llm.chat(USER, SAMPLING, tools=[*TOOLS, tool]).finish_reason
