@@ -129,7 +129,7 @@ class InsufficientMemoryError(EngineError):
 
 class RuntimeUnavailableError(EdgeLLMError):
     code = "runtime_unavailable"
-    exit_code = 69
+    exit_code = 68  # of its own: a service manager must not start again what no restart mends
 
 
 class PortUnavailableError(EdgeLLMError):

@@ -24,13 +24,13 @@ TIMEOUT_SECONDS = 300
 Case = dict[str, Any]
 
 
-def ask(site: Path, question: str, cases: Sequence[Case]) -> list[Any]:
+def ask(site: Path, question: str, cases: Sequence[Case], **environment: str) -> list[Any]:
     """Give NVIDIA's verdicts, from a process of its own: its packages must not become importable in this one."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.contract.nvidia_verdicts"],
         input=json.dumps({"question": question, "cases": list(cases)}),
         cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1", **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -186,6 +186,30 @@ def _write_once(path: Path, text: str) -> None:
         _written()[path] = text
 
 
+def release(case: Case) -> Any:
+    """The marker and its value that the loader finds below ``root``; None where it knows no such platform."""
+    from tensorrt_edgellm._native import NativeDetectionError, detect
+
+    real = Path
+    detect.Path = lambda path: real(case["root"] + path)
+    try:
+        return list(detect._platform_probe(case["cpu_arch"]))
+    except NativeDetectionError:
+        return None
+    finally:
+        detect.Path = real
+
+
+def gpus(_case: Case) -> Any:
+    """The compute capabilities that the loader reads from the driver; None where it cannot."""
+    from tensorrt_edgellm._native import NativeDetectionError, detect
+
+    try:
+        return list(detect._cuda_device_sms())
+    except NativeDetectionError:
+        return None
+
+
 QUESTIONS: dict[str, Callable[[Case], Any]] = {
     function.__name__: function
     for function in (
@@ -199,6 +223,8 @@ QUESTIONS: dict[str, Callable[[Case], Any]] = {
         layout,
         in_flight_refusal,
         payload,
+        release,
+        gpus,
     )
 }
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from edgellm.cli.arguments import add_config_option, load_from_arguments
-from edgellm.errors import EdgeLLMError
+from edgellm.errors import EdgeLLMError, RuntimeUnavailableError
 
 EXIT_UNAVAILABLE = 69
+RUNTIME = "runtime"
+TENSORRT = "TensorRT"
 _MEGABYTE_BYTES = 1_000_000
 _FREE_BYTES_WANTED = 500 * _MEGABYTE_BYTES
 
@@ -26,18 +29,40 @@ class Finding:
     right: bool
     text: str
     needed: bool = True
+    remedy: str = ""
+
+    @property
+    def lacks(self) -> bool:
+        return self.needed and not self.right
+
+    def __str__(self) -> str:
+        mark = "ok" if self.right else "LACKING" if self.needed else "-"
+        remedy = f" — {self.remedy}" if self.remedy else ""
+        return f"{mark:<8} {self.subject:<26} {self.text}{remedy}"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object for programs")
 
 
 def run(namespace: argparse.Namespace) -> int:
     findings = list(examine(namespace))
-    for finding in findings:
-        mark = "ok" if finding.right else "LACKING" if finding.needed else "-"
-        print(f"{mark:<8} {finding.subject:<14} {finding.text}")
-    return EXIT_UNAVAILABLE if any(finding.needed and not finding.right for finding in findings) else 0
+    lacking = [finding for finding in findings if finding.lacks]
+    if namespace.json:
+        report = {"right": not lacking, "findings": [asdict(finding) for finding in findings]}
+        print(json.dumps(report, indent=1, ensure_ascii=False))
+    else:
+        for finding in findings:
+            print(finding)
+    return exit_code_of(lacking)
+
+
+def exit_code_of(lacking: Sequence[Finding]) -> int:
+    """Tell a machine without its runtime, which no restart mends, from other lacks."""
+    if any(finding.subject.startswith((RUNTIME, TENSORRT)) for finding in lacking):
+        return RuntimeUnavailableError.exit_code
+    return EXIT_UNAVAILABLE if lacking else 0
 
 
 def examine(namespace: argparse.Namespace) -> Iterator[Finding]:
@@ -46,7 +71,8 @@ def examine(namespace: argparse.Namespace) -> Iterator[Finding]:
     )
     yield _attempt("configuration", lambda: _configuration(namespace))
     yield _attempt("native runtime", _native_runtime)
-    yield _attempt("TensorRT", _tensorrt, needed=False)
+    yield from _tensorrt()
+    yield _attempt(RUNTIME, _runtime)
     yield _attempt("cache", lambda: _cache(namespace))
     yield _attempt("model", lambda: _default_model(namespace), needed=False)
 
@@ -60,7 +86,6 @@ def _attempt(subject: str, check: Callable[[], str], *, needed: bool = True) -> 
 
 def _configuration(namespace: argparse.Namespace) -> str:
     loaded = load_from_arguments(namespace)
-    loaded.refuse_unknown_variables()
     return str(loaded.file or "no file; defaults and environment")
 
 
@@ -74,14 +99,29 @@ def _native_runtime() -> str:
     return f"loads, with {guided}"
 
 
-def _tensorrt() -> str:
-    from edgellm.errors import RuntimeUnavailableError
+def _tensorrt() -> Iterator[Finding]:
+    """Only a machine that is declared a Jetson needs it: others have the CPU."""
+    from edgellm.engines.tensorrt.requirements import tensorrt_requirements
+    from edgellm.runtime.modules import platform_facts
+
+    facts = platform_facts()
+    if facts.device is not None:
+        yield Finding(f"{TENSORRT} device", True, f"{facts.device.path} declares {facts.device}")
+    for requirement in tensorrt_requirements(facts):
+        yield Finding(
+            f"{TENSORRT} {requirement.name}",
+            requirement.met,
+            requirement.found,
+            needed=facts.device is not None,
+            remedy=requirement.remedy,
+        )
+
+
+def _runtime() -> str:
     from edgellm.runtime.modules import select_runtime
 
     selected = select_runtime()  # not "tensorrt": its complaint would name a setting that nobody made
-    if selected.kind != "tensorrt":
-        raise RuntimeUnavailableError(selected.reason)
-    return selected.reason
+    return f"auto takes {selected.kind} ({selected.reason})"
 
 
 def _cache(namespace: argparse.Namespace) -> str:

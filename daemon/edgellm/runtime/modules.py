@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from edgellm.engines.tensorrt.device_file import DEVICE_FILE, read_device_file
 from edgellm.errors import RuntimeUnavailableError
 from edgellm.runtime.native_module import guidance_library, load_native_module
+
+if TYPE_CHECKING:
+    from edgellm.engines.tensorrt.platform_facts import PlatformFacts
 
 RuntimeKind = Literal["tensorrt", "native"]
 RuntimeChoice = Literal["auto", "tensorrt", "native"]
 
-DEVICE_FILE = Path("/run/edgellm/device.json")
 PLUGIN_VARIABLE = "EDGELLM_PLUGIN_PATH"
 SOURCE_BUILD_VARIABLE = "EDGELLM_PYBIND_DIR"
 
@@ -64,27 +66,41 @@ class _NoSupportedGpuError(Exception):
 def select_runtime(
     choice: RuntimeChoice = "auto",
     *,
-    device_file: Path = DEVICE_FILE,
+    device_file: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> SelectedRuntime:
-    """Load the chosen runtime module. Raises RuntimeUnavailableError with the reason and the remedy."""
+    """Load the chosen runtime module. Raises RuntimeUnavailableError with the reason and the remedy.
+
+    ``device_file`` declares a Jetson where it exists; None: that of the host unit.
+    """
     environment = os.environ if environment is None else environment
     if choice == "native":
         return _native("runtime is set to native", environment)
-    jetson = _declared_jetson(device_file)
-    if choice == "tensorrt" or jetson:
-        cause = "runtime is set to tensorrt" if choice == "tensorrt" else f"{device_file} declares {jetson}"
+    declared = read_device_file(device_file or DEVICE_FILE)
+    if choice == "tensorrt" or declared is not None:
+        cause = (
+            f"{declared.path} declares {declared}"
+            if declared and choice != "tensorrt"
+            else "runtime is set to tensorrt"
+        )
         try:
             return _tensorrt(cause, environment)
         except (_NotInstalledError, _NoSupportedGpuError) as error:
             raise RuntimeUnavailableError(
-                f"{cause}, and TensorRT Edge-LLM cannot run here: {error}. "
-                "Repair it, or set runtime to native to run on the CPU"
+                f"{cause}, and TensorRT Edge-LLM cannot run here: {error}. Repair it (edgellm doctor lists what is "
+                "missing), or set runtime to native to run on the CPU"
             ) from error
     try:
         return _tensorrt("a supported GPU was found", environment)
     except (_NotInstalledError, _NoSupportedGpuError) as error:
         return _native(f"no TensorRT: {error}", environment)
+
+
+def platform_facts(device_file: Path | None = None) -> PlatformFacts:
+    """Give what this machine has of all that TensorRT Edge-LLM needs."""
+    from edgellm.engines.tensorrt.platform_facts import read_platform_facts  # not at every start
+
+    return read_platform_facts(device_file=device_file or DEVICE_FILE)
 
 
 def _native(reason: str, environment: Mapping[str, str]) -> SelectedRuntime:
@@ -95,18 +111,6 @@ def _tensorrt(reason: str, environment: Mapping[str, str]) -> SelectedRuntime:
     module = _load_packaged() or _load_source_build(environment)
     builder = next((name for name in _BUILDER_MODULES if _is_there(name)), "")
     return SelectedRuntime("tensorrt", module, reason, builder=builder)
-
-
-def _declared_jetson(device_file: Path) -> str:
-    """Give what the device file declares, "" when there is none. A file that cannot be read still declares."""
-    try:
-        declared = json.loads(device_file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError):
-        return "a Jetson"
-    name = declared.get("module") if isinstance(declared, dict) else None
-    return f"a Jetson ({name})" if isinstance(name, str) and name else "a Jetson"
 
 
 def _load_packaged() -> ModuleType | None:

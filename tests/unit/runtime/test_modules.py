@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgellm.errors import RuntimeUnavailableError
+from edgellm.errors import EdgeLLMError, RuntimeUnavailableError
 from edgellm.runtime.modules import select_runtime
 
 Installer = Callable[..., None]
@@ -24,6 +24,14 @@ class NativeManifestNotFoundError(NativeManifestError): pass
 class NativeLoadError(NativeRuntimeError): pass
 """
 LOADS = "import types\ndef load(): return types.ModuleType('payload')\n"
+
+
+def error_classes() -> set[type[EdgeLLMError]]:
+    found, new = set(), {EdgeLLMError}
+    while new:
+        found |= new
+        new = {below for kind in new for below in kind.__subclasses__()} - found
+    return found
 
 
 def raising(error: str, message: str = "the cause") -> str:
@@ -161,7 +169,9 @@ def test_tensorrt_on_demand_never_falls_back_to_the_cpu(install: Installer, no_d
 def test_a_failure_ends_a_service_with_a_code_of_its_own(no_device_file: Path) -> None:
     with pytest.raises(RuntimeUnavailableError) as failure:
         select_runtime("tensorrt", device_file=no_device_file)
-    assert failure.value.exit_code == 69
+    assert failure.value.exit_code == 68
+    others = [kind.exit_code for kind in error_classes() if not issubclass(kind, RuntimeUnavailableError)]
+    assert 68 not in others
 
 
 def test_a_source_build_needs_its_plugin(tmp_path: Path, no_device_file: Path) -> None:
