@@ -43,8 +43,10 @@ def start_daemon(model_source: Path) -> Iterator[StartDaemon]:
     """``start_daemon("--max-batch-size", "1")``: a daemon of the test's own, ready unless ``ready=False``."""
     started: list[Daemon] = []
 
-    def start(*options: str, ready: bool = True, env: dict[str, str] | None = None) -> Daemon:
-        one = Daemon(model_source, *options, env=env)
+    def start(
+        *options: str, ready: bool = True, env: dict[str, str] | None = None, authority: Path | None = None
+    ) -> Daemon:
+        one = Daemon(model_source, *options, env=env, authority=authority)
         started.append(one)
         return one.wait_until_ready() if ready else one
 

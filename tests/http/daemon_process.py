@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -19,13 +20,16 @@ import httpx
 MODEL = "smollm2"
 START_DEADLINE_SECONDS = 120.0
 STATE_DEADLINE_SECONDS = 60.0
-_LISTENING = re.compile(r"listening on (http://\S+:\d+)")
+_LISTENING = re.compile(r"listening on (https?://\S+:\d+)")
 
 
 class Daemon:
     """``edgellm serve`` with further options. What it writes is kept and shown when it does not do as it should."""
 
-    def __init__(self, source: Path, *options: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, source: Path, *options: str, env: Mapping[str, str] | None = None, authority: Path | None = None
+    ) -> None:
+        self.verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=authority) if authority else True
         command = [sys.executable, "-m", "edgellm", "serve", "--port", "0", f"{MODEL}={source}", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
         self.lines: list[str] = []
@@ -55,11 +59,11 @@ class Daemon:
 
     @property
     def address(self) -> tuple[str, int]:
-        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        host, _, port = self.url.partition("://")[2].rpartition(":")
         return host, int(port)
 
     def wait_until_ready(self) -> Daemon:
-        self.wait_for(lambda: httpx.get(f"{self.url}/health/ready").status_code == 200, START_DEADLINE_SECONDS)
+        self.wait_for(lambda: self.get("/health/ready").status_code == 200, START_DEADLINE_SECONDS)
         return self
 
     def wait_for(self, condition: Callable[[], bool], deadline_seconds: float = STATE_DEADLINE_SECONDS) -> None:
@@ -70,7 +74,7 @@ class Daemon:
             time.sleep(0.02)
 
     def health(self) -> dict[str, Any]:
-        answer: dict[str, Any] = httpx.get(f"{self.url}/health").json()
+        answer: dict[str, Any] = self.get("/health").json()
         return answer
 
     def model_health(self) -> dict[str, Any]:
@@ -81,8 +85,13 @@ class Daemon:
         model = self.model_health()
         return bool(model["running"] == model["waiting"] == self.health()["running_requests"] == 0)
 
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", verify=self.verify)
+
     def post(self, path: str, value: Any, **further: Any) -> httpx.Response:
-        return httpx.post(f"{self.url}{path}", json=value, timeout=STATE_DEADLINE_SECONDS, **further)
+        return httpx.post(
+            f"{self.url}{path}", json=value, timeout=STATE_DEADLINE_SECONDS, verify=self.verify, **further
+        )
 
     def chat(self, content: str = "Say hello.", **fields: Any) -> httpx.Response:
         fields = {"max_tokens": 8, "temperature": 0, **fields}

@@ -13,6 +13,7 @@ from uvicorn.server import ServerState
 
 from edgellm.api import limits
 from edgellm.api.body_writer import EXTENSION, WRITER
+from edgellm.api.connection_counts import ConnectionCounts
 from edgellm.api.error_body import error_body
 from edgellm.api.settings import ServerSettings
 
@@ -31,30 +32,71 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         settings: ServerSettings,
+        counts: ConnectionCounts,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._settings = settings
+        self._counts = counts
         self._head_bytes = 0  # of a head that is not complete
         self._in_head = False
         self._header_bytes = 0  # of the head being parsed
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._refusal: tuple[int, str, str] | None = None
+        self._probe_timer: asyncio.TimerHandle | None = None
+        self._leading_zeros = 0
 
     # Start and end of a connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._settings.connections_max:
+        if not self._counts.opened(self._address):
             self._answer(503, "Too many connections.", "server_busy", retry_after_seconds=1)
             transport.close()
             return
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._counts.closed(self._address)
         self._stop_head_timer()
         self._stop_write_timer()
+        if self._probe_timer is not None:
+            self._probe_timer.cancel()
         super().connection_lost(exc)
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
+
+    # Clients that send no more
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection of a client that has sent a whole request and may still read the answer.
+
+        A client that is gone looks the same until something is sent to it. So it is sent what every client passes
+        over, and one that is gone then resets the connection. HTTP/1.0 has nothing of the kind, nor has TLS half a
+        connection: there, the end of what is sent is the end.
+        """
+        cycle = self.cycle
+        answering = cycle is not None and not cycle.response_complete and not cycle.more_body
+        if not answering or not self.transport.can_write_eof() or cycle.scope["http_version"] != "1.1":
+            return False
+        cycle.keep_alive = False  # the last request: those that were pipelined before it are answered too
+        if self._probe_timer is None:
+            self._probe(limits.FIRST_PROBE_SECONDS)
+        return True
+
+    def _probe(self, again_seconds: float = limits.FURTHER_PROBE_SECONDS) -> None:
+        cycle = self.cycle
+        if self.transport.is_closing() or cycle.response_complete:
+            return
+        if not self.pipeline and not cycle.response_started:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        elif not self.pipeline and cycle.chunked_encoding and self._leading_zeros < limits.LEADING_ZEROS_MAX:
+            self._leading_zeros += 1
+            self.transport.write(b"0")  # of the length of the chunk that comes next
+        # What answered the first probe, a reset, shows when the next is sent.
+        self._probe_timer = self.loop.call_later(again_seconds, self._probe)
 
     # Heads
 
@@ -118,7 +160,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refusal = refusal
         self._answer(*refusal)
         # A connection closed over unread bytes is reset, and the client would never see why: read on for a while.
-        self.transport.write_eof()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
         self._head_timer = self.loop.call_later(limits.LINGER_SECONDS, self._cut)
 
     def _answer(self, status: int, message: str, code: str, retry_after_seconds: int | None = None) -> None:

@@ -28,4 +28,7 @@ NAME_CHARACTERS_MAX: Final = 256
 METADATA_ENTRIES_MAX: Final = 16
 REQUEST_ID_CHARACTERS_MAX: Final = 128
 CLIENTS_REMEMBERED_MAX: Final = 16_384  # whose rate is limited; beyond it the quietest are forgotten
+FIRST_PROBE_SECONDS: Final = 0.2  # of whether a client that sends no more is still there
+FURTHER_PROBE_SECONDS: Final = 5.0
+LEADING_ZEROS_MAX: Final = 8  # of a chunk length: parsers take 16 digits and more
 LINGER_SECONDS: Final = 2.0  # reading on after a refusal, so that the client gets to see it

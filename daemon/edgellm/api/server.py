@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import math
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from edgellm.api.connection import BoundedHttpProtocol
+from edgellm.api.connection_counts import ConnectionCounts
 from edgellm.api.settings import ServerSettings
 
 
@@ -21,12 +24,15 @@ class HttpServer(uvicorn.Server):
     The owner drains the EngineClient before it calls ``stop()``: until then new requests get their 503.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings | None = None) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings | None = None, tls: ssl.SSLContext | None = None) -> None:
         settings = settings or ServerSettings()
+        self._tls = tls
+        self._handshake_seconds = settings.header_deadline_seconds if tls else None
+        counts = ConnectionCounts(settings.connections_max, settings.connections_per_address_max)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=functools.partial(BoundedHttpProtocol, settings=settings),  # type: ignore[arg-type]
+                http=functools.partial(BoundedHttpProtocol, settings=settings, counts=counts),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -40,6 +46,28 @@ class HttpServer(uvicorn.Server):
 
     async def run_on(self, sockets: Sequence[socket.socket]) -> None:
         await self.serve(sockets=list(sockets))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Takes connections. A client has as long for its TLS handshake as for the headers of a request."""
+
+        def connection() -> asyncio.Protocol:
+            made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state={}
+            )
+            return made
+
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(
+                connection,
+                sock=listener,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._handshake_seconds,
+                backlog=self.config.backlog,
+            )
+            for listener in sockets or ()
+        ]
+        self.started = True
 
     def stop(self) -> None:
         self.should_exit = True

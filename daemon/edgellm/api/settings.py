@@ -30,6 +30,7 @@ class ServerSettings:
     """What a connection may cost."""
 
     connections_max: int = 1024
+    connections_per_address_max: int = 512
     head_bytes_max: int = 32 * 2**10  # request line and headers together
     header_count_max: int = 100
     header_deadline_seconds: float = 10.0

@@ -49,6 +49,8 @@ SERVER_OPTIONS = (
     SettingOption("--host", ("server", "host"), "ADDRESS"),
     SettingOption("--port", ("server", "port"), "PORT"),
     SettingOption("--api-keys-file", ("server", "api_keys_file"), "FILE"),
+    SettingOption("--tls-certificate-file", ("server", "tls_certificate_file"), "FILE"),
+    SettingOption("--tls-key-file", ("server", "tls_key_file"), "FILE"),
     SettingOption("--insecure-no-keys", ("server", "insecure_no_keys")),
     SettingOption("--unknown-fields", ("server", "unknown_fields"), "refuse|ignore"),
     SettingOption("--cors-origins", ("server", "cors_origins"), "ORIGIN,…"),

@@ -47,6 +47,7 @@ VERBS: Mapping[str, Verb] = {
     "chat": Verb("Talk to a model in the terminal", "edgellm.cli.chat"),
     "models": Verb("List, add and show models", "edgellm.cli.models"),
     "keys": Verb("Add, list and revoke clients' API keys", "edgellm.cli.keys"),
+    "tls": Verb("Make certificates for serving HTTPS", "edgellm.cli.tls"),
     "config": Verb("Check and show the configuration", "edgellm.cli.config"),
     "doctor": Verb("Say what this machine can run, and what it lacks", "edgellm.cli.doctor"),
     "version": Verb("Show versions", "edgellm.cli.version"),

@@ -134,7 +134,8 @@ def _anchor_paths(tree: dict[str, Any], folder: Path) -> None:
             table[key] = str((folder / expanded).absolute())
 
     anchor(tree, "cache_dir", only_if_dotted=False)
-    anchor(tree.get("server"), "api_keys_file", only_if_dotted=False)
+    for key in ("api_keys_file", "tls_certificate_file", "tls_key_file"):
+        anchor(tree.get("server"), key, only_if_dotted=False)
     models = tree.get("models")
     for model in models if isinstance(models, list) else ():
         anchor(model, "source", only_if_dotted=True)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from edgellm.config import limits
 from edgellm.config.cache_location import default_cache_dir
@@ -41,6 +41,14 @@ class ServerSettings(Section):
         description="API keys, one client a line as `name:key` or `name:sha256:HEX`; closed to other users. "
         "`edgellm keys` makes and revokes them; changes hold at once.",
     )
+    tls_certificate_file: Path | None = Field(
+        default=None,
+        description="Certificate (PEM, with its chain) to serve HTTPS with; needs `tls_key_file`. "
+        "`edgellm tls init` makes both; a renewed one holds at once.",
+    )
+    tls_key_file: Path | None = Field(
+        default=None, description="Private key (PEM, without a password) of the certificate; closed to other users."
+    )
     insecure_no_keys: Flag = Field(
         default=False,
         description="Allow a bind beyond this machine without API keys. Anyone who reaches the port may use it.",
@@ -68,12 +76,21 @@ class ServerSettings(Section):
     connections_max: Annotated[Whole, Field(ge=1, le=limits.CONNECTIONS_MAX)] = Field(
         default=1024, description="Connections served at the same time."
     )
+    connections_per_address_max: Annotated[Whole, Field(ge=1, le=limits.CONNECTIONS_MAX)] = Field(
+        default=512, description="Connections of one address; raise it where many clients come through one proxy."
+    )
     header_deadline_seconds: Seconds = Field(default=10.0, description="Time a client has to send a request's headers.")
     body_deadline_seconds: Seconds = Field(default=60.0, description="Time a client has to send a request's body.")
     idle_deadline_seconds: Seconds = Field(default=75.0, description="Time a kept-alive connection may be idle.")
     write_deadline_seconds: Seconds = Field(
         default=60.0, description="Time a client has to take a piece of the answer."
     )
+
+    @model_validator(mode="after")
+    def _certificate_has_its_key(self) -> ServerSettings:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("needs tls_certificate_file and tls_key_file together; edgellm tls init makes both")
+        return self
 
 
 class AdmissionSettings(Section):

@@ -24,11 +24,12 @@ class Listener:
     socket: socket.socket
     host: str
     port: int
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
         reachable = {ANY_ADDRESS: LOOPBACK, "::": "::1"}.get(self.host, self.host)
-        return f"http://[{reachable}]:{self.port}" if ":" in reachable else f"http://{reachable}:{self.port}"
+        return f"{self.scheme}://{f'[{reachable}]' if ':' in reachable else reachable}:{self.port}"
 
 
 def bind_host(configured: str | None, *, has_keys: bool, insecure_no_keys: bool) -> str:
@@ -52,7 +53,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def listen(host: str, port: int) -> Listener:
+def listen(host: str, port: int, scheme: str = "http") -> Listener:
     """Open the socket. Raises PortUnavailableError or ConfigError with what to do."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -69,7 +70,7 @@ def listen(host: str, port: int) -> Listener:
         listener.close()
         raise _explain(error, host, port) from None
     listener.setblocking(False)
-    return Listener(listener, host, listener.getsockname()[1])
+    return Listener(listener, host, listener.getsockname()[1], scheme)
 
 
 def _explain(error: OSError, host: str, port: int) -> Exception:

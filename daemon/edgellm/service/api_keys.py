@@ -18,9 +18,9 @@ from pathlib import Path
 
 from edgellm.api.keys import ApiKey
 from edgellm.errors import ConfigError
+from edgellm.service.private_file import CLOSED_MODE, replace_file
 
 FILE_BYTES_MAX = 2**20
-FILE_MODE = 0o600
 KEY_CHARACTERS_MIN = 16
 KEYS_MAX = 1_024
 MADE_KEY_BYTES = 32
@@ -129,7 +129,6 @@ def _changing(path: Path) -> Iterator[Path]:
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield target
-        os.fsync(folder)
     except OSError as error:
         raise ConfigError(f"{path} cannot be changed: {error.strerror}") from None
     finally:
@@ -137,20 +136,5 @@ def _changing(path: Path) -> Iterator[Path]:
 
 
 def _replace(target: Path, text: str) -> None:
-    """Whoever owns the file and may read it keeps it so: a daemon's user must not lose its keys to root."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-    try:
-        with open(descriptor, "wb") as stream:
-            if target.exists():
-                before = target.stat()
-                if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
-                    os.fchown(descriptor, before.st_uid, before.st_gid)
-                os.fchmod(descriptor, stat.S_IMODE(before.st_mode) & ~stat.S_IRWXO)
-            stream.write(text.encode("utf-8", errors="surrogateescape"))
-            stream.flush()
-            os.fsync(descriptor)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    mode = stat.S_IMODE(target.stat().st_mode) & ~stat.S_IRWXO if target.exists() else CLOSED_MODE
+    replace_file(target, text.encode("utf-8", errors="surrogateescape"), mode)

@@ -76,7 +76,7 @@ class StageLines:
         return time.monotonic() - self._began
 
 
-def how_to_talk(base_url: str, model: str, *, with_key: bool) -> str:
+def how_to_talk(base_url: str, model: str, *, with_key: bool, authority: Path | None = None) -> str:
     """The URL, a curl line and a Python line; each works as it stands on this machine."""
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": _QUESTION}]}, ensure_ascii=False)
     key_header = '-H "Authorization: Bearer $EDGELLM_API_KEY" ' if with_key else ""
@@ -90,6 +90,8 @@ def how_to_talk(base_url: str, model: str, *, with_key: bool) -> str:
     has_client = importlib.util.find_spec("openai") is not None
     python = f'{_interpreter() if has_client else "python3"} -c "{program}"'
     lines = [f"  URL     {base_url}"]
+    if authority is not None:
+        lines.append(f"  trust   export SSL_CERT_FILE={shlex.quote(str(authority))}")
     if with_key:
         lines.append("  key     export EDGELLM_API_KEY=one of server.api_keys_file")
     lines += [f"  curl    {curl}", f"  Python  {python}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgellm.service.address import ANY_ADDRESS
@@ -22,6 +23,14 @@ def own_names(bound_host: str, further: tuple[str, ...] = ()) -> tuple[str, ...]
         names += [hostname, hostname.partition(".")[0], LOCAL_DOMAIN, *interface_addresses()]
     elif bound_host not in LOOPBACK_NAMES:
         names.append(bound_host.lower())
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def certificate_names(further: Sequence[str] = ()) -> tuple[str, ...]:
+    """What a certificate of this machine names: its names, that of mDNS, its addresses, what the operator adds."""
+    hostname = socket.gethostname().lower()
+    short = hostname.partition(".")[0]
+    names = [hostname, short, f"{short}{LOCAL_DOMAIN}", *LOOPBACK_NAMES, *interface_addresses(), *further]
     return tuple(dict.fromkeys(name for name in names if name))
 
 

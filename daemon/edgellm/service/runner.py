@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import ssl
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from edgellm.service.address import Listener
 from edgellm.service.greeting import LossyOutput, StageLines, how_to_talk
 from edgellm.service.notify import Supervisor
 from edgellm.service.reload import ReloadedFiles, Reloader
+from edgellm.service.tls import authority_beside
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.model import ModelSpec, ModelState
 from edgellm.serving.settings import ServingSettings
@@ -49,6 +51,7 @@ class Daemon:
         *,
         supervisor: Supervisor,
         output: TextIO | None = None,
+        tls: ssl.SSLContext | None = None,
         with_keys: bool = False,
     ) -> None:
         self._settings = settings
@@ -57,13 +60,14 @@ class Daemon:
         self._make_app = make_app
         self._supervisor = supervisor
         self._output = LossyOutput(sys.stdout if output is None else output)
+        self._tls = tls
         self._with_keys = with_keys
 
     async def run(self) -> None:
         """Raises the error of a required model that did not load; the exit code is the error's."""
         client = EngineClient(self._specs, serving_settings(self._settings))
         application = self._make_app(client)
-        server = HttpServer(application.app, http_settings(self._settings))
+        server = HttpServer(application.app, http_settings(self._settings), self._tls)
         reloader = Reloader(application.files)
         stop = _Signals(reloader.reload_now)
         stop.install()
@@ -125,7 +129,12 @@ class Daemon:
         self._supervisor.ready(f"serving on {self._listener.url}")
         self._say(f"ready after {lines.elapsed_seconds:.1f} s")
         name = next(model.name for model in client.models if model.state is not ModelState.UNAVAILABLE)
-        self._output.write(f"\n{how_to_talk(f'{self._listener.url}/v1', name, with_key=self._with_keys)}\n\n")
+        self._output.write(f"\n{self._how_to_talk(name)}\n\n")
+
+    def _how_to_talk(self, name: str) -> str:
+        certificate = self._settings.server.tls_certificate_file
+        authority = certificate and authority_beside(certificate)
+        return how_to_talk(f"{self._listener.url}/v1", name, with_key=self._with_keys, authority=authority)
 
     def _say(self, text: str) -> None:
         self._output.write(f"edgellm: {text}\n")
@@ -182,6 +191,7 @@ def http_settings(settings: Settings) -> HttpSettings:
     server = settings.server
     return HttpSettings(
         connections_max=server.connections_max,
+        connections_per_address_max=server.connections_per_address_max,
         header_deadline_seconds=server.header_deadline_seconds,
         idle_deadline_seconds=server.idle_deadline_seconds,
         write_deadline_seconds=server.write_deadline_seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import uvloop
 
@@ -18,8 +19,10 @@ from edgellm.service.api_keys import read_keys, read_keys_left
 from edgellm.service.host_names import own_names
 from edgellm.service.models import model_specs
 from edgellm.service.notify import Supervisor
+from edgellm.service.open_files import raise_open_files_limit
 from edgellm.service.reload import ReloadedFiles
 from edgellm.service.runner import Application, Daemon
+from edgellm.service.tls import ServerCertificate
 from edgellm.serving.engine_client import EngineClient
 
 _log = logging.getLogger(__name__)
@@ -31,7 +34,9 @@ def start(settings: Settings) -> int:
     logs.configure(settings.log, journal=logs.goes_to_journal())
     keys = read_keys(settings.server.api_keys_file) if settings.server.api_keys_file else ()
     host = bind_host(settings.server.host, has_keys=bool(keys), insecure_no_keys=settings.server.insecure_no_keys)
-    listener = listen(host, settings.server.port)
+    certificate = _certificate(settings)
+    listener = listen(host, settings.server.port, "https" if certificate else "http")
+    raise_open_files_limit(settings.server.connections_max)
     try:
         specs = model_specs(settings)
         if not keys:
@@ -39,9 +44,17 @@ def start(settings: Settings) -> int:
 
         def make_app(client: EngineClient) -> Application:
             app = create_app(client, api_settings(settings, listener, keys))
-            return Application(AccessLog(app), _reloaded_files(settings, app.state.keys))
+            return Application(AccessLog(app), _reloaded_files(settings, app.state.keys, certificate))
 
-        daemon = Daemon(settings, listener, specs, make_app, supervisor=supervisor, with_keys=bool(keys))
+        daemon = Daemon(
+            settings,
+            listener,
+            specs,
+            make_app,
+            supervisor=supervisor,
+            tls=certificate.context if certificate else None,
+            with_keys=bool(keys),
+        )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(daemon.run())
     finally:
@@ -50,11 +63,20 @@ def start(settings: Settings) -> int:
     return 0
 
 
-def _reloaded_files(settings: Settings, keys: KeyRing) -> list[ReloadedFiles]:
-    path = settings.server.api_keys_file
-    if path is None:
-        return []
-    return [ReloadedFiles("API keys", [path], lambda: keys.replace(read_keys_left(path)))]
+def _certificate(settings: Settings) -> ServerCertificate | None:
+    certificate, key = settings.server.tls_certificate_file, settings.server.tls_key_file
+    return None if certificate is None or key is None else ServerCertificate(certificate, key)
+
+
+def _reloaded_files(
+    settings: Settings, keys: KeyRing, certificate: ServerCertificate | None
+) -> Sequence[ReloadedFiles]:
+    files = []
+    if path := settings.server.api_keys_file:
+        files.append(ReloadedFiles("API keys", [path], lambda: keys.replace(read_keys_left(path))))
+    if certificate is not None:
+        files.append(ReloadedFiles("certificate and key", certificate.paths, certificate.reload))
+    return files
 
 
 def api_settings(settings: Settings, listener: Listener, keys: tuple[ApiKey, ...]) -> ApiSettings:

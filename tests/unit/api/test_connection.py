@@ -6,13 +6,16 @@ import asyncio
 import json
 from typing import Any
 
+import h11
 import pytest
 import uvicorn
 from tests.unit.api.asgi_client import run
 from tests.unit.serving.scripted_lane import settle, until
 from uvicorn.server import ServerState
 
+from edgellm.api import limits
 from edgellm.api.connection import BoundedHttpProtocol
+from edgellm.api.connection_counts import ConnectionCounts
 from edgellm.api.settings import ServerSettings
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -21,8 +24,9 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 class MemoryTransport(asyncio.Transport):
     """Keeps what is written; a client that does not read leaves it in the buffer."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "192.0.2.1") -> None:
         super().__init__()
+        self._address = address
         self.written = b""
         self.closed = False
         self.aborted = False
@@ -58,7 +62,7 @@ class MemoryTransport(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
+        return (self._address, 50_000) if name == "peername" else default
 
     @property
     def status(self) -> int:
@@ -76,11 +80,13 @@ async def greet(scope: Any, receive: Any, send: Any) -> None:
 
 
 def connect(
-    state: ServerState | None = None, app: Any = greet, **settings: Any
+    counts: ConnectionCounts | None = None, app: Any = greet, address: str = "192.0.2.1", **settings: Any
 ) -> tuple[BoundedHttpProtocol, MemoryTransport]:
     config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none", proxy_headers=False)
-    protocol = BoundedHttpProtocol(config, state or ServerState(), {}, settings=ServerSettings(**settings))
-    transport = MemoryTransport()
+    bounds = ServerSettings(**settings)
+    counts = counts or ConnectionCounts(bounds.connections_max, bounds.connections_per_address_max)
+    protocol = BoundedHttpProtocol(config, ServerState(), {}, settings=bounds, counts=counts)
+    transport = MemoryTransport(address)
     transport.protocol = protocol
     protocol.connection_made(transport)
     return protocol, transport
@@ -221,12 +227,159 @@ def test_a_short_answer_left_unread_ends_the_connection_too() -> None:
 
 def test_connections_beyond_the_cap_are_told_so() -> None:
     async def scenario() -> None:
-        state = ServerState()
-        _, first = connect(state, connections_max=1)
-        _, second = connect(state, connections_max=1)
-        assert (second.status, second.error_code, second.closed) == (503, "server_busy", True)
-        assert b"retry-after: 1" in second.written
-        assert not first.closed
+        counts = ConnectionCounts(connections_max=2, per_address_max=2)
+        _, first = connect(counts)
+        _, second = connect(counts, address="192.0.2.2")
+        _, third = connect(counts, address="192.0.2.3")
+        assert (third.status, third.error_code, third.closed) == (503, "server_busy", True)
+        assert b"retry-after: 1" in third.written
+        assert not (first.closed)
+        assert not (second.closed)
         first.close()
+        await settle()
+        _, fourth = connect(counts, address="192.0.2.3")
+        assert not fourth.closed
+        for transport in (second, fourth):
+            transport.close()
+
+    run(scenario())
+
+
+def test_one_address_cannot_take_all_connections() -> None:
+    async def scenario() -> None:
+        counts = ConnectionCounts(connections_max=100, per_address_max=2)
+        held = [connect(counts)[1] for _ in range(4)]
+        assert [transport.closed for transport in held] == [False, False, True, True]
+        _, other = connect(counts, address="192.0.2.2")
+        assert not other.closed
+        await settle()
+        held[0].close()
+        await settle()
+        _, again = connect(counts)
+        assert not again.closed
+        for transport in (held[1], other, again):
+            transport.close()
+        await settle()
+        assert counts._count == 0
+        assert not counts._of_address
+
+    run(scenario())
+
+
+class Gated:
+    """An application that answers when it is told to, in a body of known length or in chunks."""
+
+    def __init__(self, *, chunked: bool) -> None:
+        self.chunked = chunked
+        self.gate = asyncio.Event()
+        self.started = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        self.started += 1
+        headers = [] if self.chunked else [(b"content-length", b"2")]
+        if self.chunked:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b"h", "more_body": True})
+            await self.gate.wait()
+            await send({"type": "http.response.body", "body": b"i" * 17, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await self.gate.wait()
+            await greet(scope, receive, send)
+
+
+def answers_in(written: bytes) -> list[tuple[int, bytes]]:
+    """What a strict client makes of the bytes: status and body of every answer that is not interim."""
+    client = h11.Connection(h11.CLIENT)
+    answers: list[tuple[int, bytes]] = []
+    client.receive_data(written)
+    client.send(h11.Request(method="GET", target="/", headers=[("host", "a")]))
+    client.send(h11.EndOfMessage())
+    while (event := client.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+        match event:
+            case h11.Response():
+                answers.append((event.status_code, b""))
+            case h11.Data():
+                answers[-1] = (answers[-1][0], answers[-1][1] + bytes(event.data))
+            case h11.EndOfMessage() if client.their_state is h11.DONE:
+                client.start_next_cycle()
+                client.send(h11.Request(method="GET", target="/", headers=[("host", "a")]))
+                client.send(h11.EndOfMessage())
+    return answers
+
+
+@pytest.mark.parametrize(("chunked", "body"), [(False, b"hi"), (True, b"h" + b"i" * 17)])
+def test_a_client_that_sends_no_more_gets_its_answer(
+    chunked: bool, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FIRST_PROBE_SECONDS", 0.001)
+    monkeypatch.setattr(limits, "FURTHER_PROBE_SECONDS", 0.001)
+
+    async def scenario() -> None:
+        app = Gated(chunked=chunked)
+        protocol, transport = connect(app=app)
+        protocol.data_received(REQUEST)
+        await until(lambda: app.started == 1)
+        await settle()
+        assert protocol.eof_received() is True
+        probed = transport.written
+        assert probed.endswith(b"h\r\n0" if chunked else b"100 Continue\r\n\r\n")
+        await until(lambda: len(transport.written) > len(probed))  # a second probe, to hear of the first
+        app.gate.set()
+        await until(lambda: transport.closed)
+        assert answers_in(transport.written) == [(200, body)]
+
+    run(scenario())
+
+
+def test_pipelined_requests_are_all_answered_to_a_client_that_sends_no_more() -> None:
+    async def scenario() -> None:
+        app = Gated(chunked=True)
+        protocol, transport = connect(app=app)
+        protocol.data_received(REQUEST * 2)
+        await until(lambda: app.started == 1)
+        await settle()
+        assert protocol.eof_received() is True
+        app.gate.set()
+        await until(lambda: transport.closed)
+        assert [status for status, _ in answers_in(transport.written)] == [200, 200]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHo",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf",
+        b"GET / HTTP/1.0\r\n\r\n",
+    ],
+    ids=["nothing", "half a head", "half a body", "HTTP/1.0"],
+)
+def test_without_a_whole_request_of_http_1_1_the_end_of_what_is_sent_is_the_end(sent: bytes) -> None:
+    async def scenario() -> None:
+        app = Gated(chunked=False)
+        protocol, transport = connect(app=app)
+        if sent:
+            protocol.data_received(sent)
+        await settle()
+        assert protocol.eof_received() is False
+        assert transport.written == b""
+        app.gate.set()
+        transport.close()
+
+    run(scenario())
+
+
+def test_an_answered_connection_ends_with_what_is_sent() -> None:
+    async def scenario() -> None:
+        protocol, transport = connect()
+        protocol.data_received(REQUEST)
+        await until(lambda: b"hi" in transport.written)
+        await settle()
+        assert protocol.eof_received() is False
+        transport.close()
 
     run(scenario())

@@ -12,7 +12,7 @@ import pytest
 
 from edgellm.api.keys import KeyRing
 from edgellm.errors import ConfigError
-from edgellm.service import api_keys
+from edgellm.service import private_file
 from edgellm.service.api_keys import add_key, read_keys, read_keys_left, revoke_key
 
 KEY = "0123456789abcdef-secret"
@@ -123,7 +123,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatc
     def fail(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(api_keys.os, "fsync", fail)
+    monkeypatch.setattr(private_file.os, "fsync", fail)
     with pytest.raises(ConfigError, match="cannot be changed: No space left"):
         add_key(file, "alice")
     assert file.read_text() == f"bob:{KEY}\n"

@@ -1,0 +1,163 @@
+"""A certificate authority of one's own, for machines that no public one vouches for: clients trust its ``ca.crt``."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from edgellm.errors import ConfigError
+from edgellm.service.private_file import replace_file
+from edgellm.service.tls import AUTHORITY_FILE
+
+CA_DAYS = 3_650
+SERVER_DAYS = 825  # the most that clients of every kind accept of a private authority
+CLOCK_SKEW = timedelta(days=1)  # a board without a battery may start in the past
+COMMON_NAME_CHARACTERS_MAX = 64
+CERTIFICATE_MODE = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateCa:
+    """The files of one folder; keys are closed to other users."""
+
+    folder: Path
+
+    @property
+    def ca_certificate(self) -> Path:
+        return self.folder / AUTHORITY_FILE
+
+    @property
+    def ca_key(self) -> Path:
+        return self.folder / "ca.key"
+
+    @property
+    def server_certificate(self) -> Path:
+        return self.folder / "server.crt"
+
+    @property
+    def server_key(self) -> Path:
+        return self.folder / "server.key"
+
+    def init(self, names: Sequence[str]) -> bool:
+        """Make the authority where there is none, and a new server certificate for ``names`` (DNS names, addresses).
+
+        Returns whether the authority is new. Raises ConfigError for a name that no certificate can hold, or a folder
+        that is not fit.
+        """
+        alternatives = [_alternative(name) for name in dict.fromkeys(names)]
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+            is_new = not (self.ca_certificate.exists() or self.ca_key.exists())
+            if is_new:
+                self._make_ca(names[0])
+            self._make_server(names[0], alternatives)
+        except OSError as error:
+            raise ConfigError(f"{error.filename or self.folder}: {error.strerror}") from None
+        return is_new
+
+    def _make_ca(self, name: str) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _common_name(f"edgellm CA of {name}")
+        certificate = (
+            _builder(subject, subject, key, CA_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        replace_file(self.ca_key, _pem(key))
+        replace_file(self.ca_certificate, certificate.public_bytes(serialization.Encoding.PEM), CERTIFICATE_MODE)
+
+    def _make_server(self, name: str, alternatives: Sequence[x509.GeneralName]) -> None:
+        ca_key, ca = self._authority()
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = (
+            _builder(_common_name(name), ca.subject, key, SERVER_DAYS, latest=ca.not_valid_after_utc)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+            .sign(ca_key, hashes.SHA256())
+        )
+        # A daemon that reads the two in between finds that they do not fit, and keeps what it has until they do.
+        replace_file(self.server_key, _pem(key))
+        replace_file(self.server_certificate, certificate.public_bytes(serialization.Encoding.PEM), CERTIFICATE_MODE)
+
+    def _authority(self) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+        try:
+            key = serialization.load_pem_private_key(self.ca_key.read_bytes(), password=None)
+            certificate = x509.load_pem_x509_certificate(self.ca_certificate.read_bytes())
+        except (ValueError, TypeError):
+            raise ConfigError(
+                f"{self.ca_key} and {self.ca_certificate} are not those of edgellm tls init — name another --folder"
+            ) from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+            raise ConfigError(f"{self.ca_key} is not the key of {self.ca_certificate} — name another --folder")
+        if certificate.not_valid_after_utc <= datetime.now(UTC):
+            raise ConfigError(f"{self.ca_certificate} has ended — name another --folder for a new authority")
+        return key, certificate
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    labels = name.split(".")
+    if not name.isascii() or not all(label and label.replace("-", "").replace("_", "").isalnum() for label in labels):
+        raise ConfigError(f"{name!r} can be no name of a server — give a DNS name or an address")
+    return x509.DNSName(name)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    days: int,
+    latest: datetime | None = None,
+) -> x509.CertificateBuilder:
+    begins = datetime.now(UTC) - CLOCK_SKEW
+    ends = begins + timedelta(days=days)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends if latest is None else min(ends, latest))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _common_name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:COMMON_NAME_CHARACTERS_MAX])])
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

@@ -1,0 +1,89 @@
+"""TLS of the daemon: one certificate and key from files, which may be replaced while it runs."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from edgellm.errors import ConfigError
+
+EXPIRY_WARNING_DAYS = 30
+CERTIFICATE_BYTES_MAX = 2**20
+AUTHORITY_FILE = "ca.crt"
+
+_log = logging.getLogger(__name__)
+
+
+class ServerCertificate:
+    """``context`` is for the listening socket; ``reload`` changes it for the connections that come after."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        """Raises ConfigError that names the file."""
+        self._certificate = certificate
+        self._key = key
+        self.context = _context()
+        self.reload()
+
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        return self._certificate, self._key
+
+    def reload(self) -> None:
+        """Raises ConfigError, and keeps what it has, when the files are missing, damaged or do not fit together."""
+        _check_access(self._key)
+        _load(_context(), self._certificate, self._key)
+        _load(self.context, self._certificate, self._key)
+        _warn_of_expiry(self._certificate)
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    try:
+        # The empty password keeps OpenSSL from asking for one on the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        reason = error.reason or ""
+        if "KEY_VALUES_MISMATCH" in reason:
+            raise ConfigError(f"server.tls_key_file {key} is not the key of {certificate}") from None
+        raise ConfigError(
+            f"server.tls_certificate_file {certificate} with server.tls_key_file {key}: not PEM files that can be used "
+            "— give a certificate (with its chain) and its key without a password, or run: edgellm tls init"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{certificate} or {key}: {error.strerror} — or run: edgellm tls init") from None
+
+
+def _check_access(key: Path) -> None:
+    try:
+        mode = key.stat().st_mode
+    except OSError as error:
+        raise ConfigError(f"server.tls_key_file {key}: {error.strerror} — or run: edgellm tls init") from None
+    if stat.S_IMODE(mode) & stat.S_IRWXO:
+        raise ConfigError(f"server.tls_key_file {key} is open to every user — run: chmod 600 {key}")
+
+
+def _warn_of_expiry(certificate: Path) -> None:
+    from cryptography import x509
+
+    with certificate.open("rb") as stream:
+        ends = x509.load_pem_x509_certificate(stream.read(CERTIFICATE_BYTES_MAX)).not_valid_after_utc
+    now = datetime.now(UTC)
+    if ends <= now:
+        _log.error("the certificate %s ended on %s: clients refuse it; edgellm tls init renews it", certificate, ends)
+    elif ends <= now + timedelta(days=EXPIRY_WARNING_DAYS):
+        _log.warning("the certificate %s ends on %s; edgellm tls init renews it", certificate, ends)
+
+
+def authority_beside(certificate: Path) -> Path | None:
+    """The authority that ``edgellm tls init`` made the certificate with, when it lies in the same folder."""
+    authority = certificate.parent / AUTHORITY_FILE
+    return authority if authority.is_file() else None

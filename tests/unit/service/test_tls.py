@@ -1,0 +1,166 @@
+"""Certificates: what tls init makes is right by strict rules, and wrong files are named before they are used."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from edgellm.errors import ConfigError
+from edgellm.service import private_ca
+from edgellm.service.host_names import certificate_names, interface_addresses
+from edgellm.service.private_ca import CA_DAYS, SERVER_DAYS, PrivateCa
+from edgellm.service.tls import ServerCertificate, authority_beside
+
+NAMES = ["board", "board.local", "127.0.0.1", "::1"]
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> PrivateCa:
+    made = PrivateCa(tmp_path / "tls")
+    assert made.init(NAMES)
+    return made
+
+
+def certificate(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def connects(server: ssl.SSLContext, trusted: Path, name: str) -> bool:
+    """A handshake in memory, verified by the strictest rules that OpenSSL has."""
+    client = ssl.create_default_context(cafile=trusted)
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    waiting = list(ends)
+    for _ in range(10):
+        for end in list(waiting):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError:
+                return False
+            waiting.remove(end)
+        if not waiting:
+            return True
+    raise AssertionError("the handshake did not end")
+
+
+def test_a_strict_client_accepts_every_name_of_the_certificate_and_no_other(authority: PrivateCa) -> None:
+    server = ServerCertificate(authority.server_certificate, authority.server_key)
+    assert server.paths == (authority.server_certificate, authority.server_key)
+    assert server.context.minimum_version is ssl.TLSVersion.TLSv1_2
+    for name in NAMES:
+        assert connects(server.context, authority.ca_certificate, name)
+    assert not connects(server.context, authority.ca_certificate, "evil.example")
+
+
+def test_keys_are_closed_and_validities_bounded(authority: PrivateCa) -> None:
+    for key in (authority.ca_key, authority.server_key):
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert sorted(path.name for path in authority.folder.iterdir()) == ["ca.crt", "ca.key", "server.crt", "server.key"]
+    for path, days in ((authority.ca_certificate, CA_DAYS), (authority.server_certificate, SERVER_DAYS)):
+        one = certificate(path)
+        assert one.not_valid_after_utc - one.not_valid_before_utc <= timedelta(days=days)
+        assert one.not_valid_before_utc < datetime.now(UTC)
+
+
+def test_a_second_init_renews_the_certificate_under_the_same_authority(authority: PrivateCa) -> None:
+    ca, before = authority.ca_certificate.read_bytes(), certificate(authority.server_certificate)
+    assert not authority.init([*NAMES, "new.example"])
+    assert authority.ca_certificate.read_bytes() == ca
+    assert certificate(authority.server_certificate).serial_number != before.serial_number
+    renewed = ServerCertificate(authority.server_certificate, authority.server_key)
+    assert connects(renewed.context, authority.ca_certificate, "new.example")
+
+
+def test_a_reload_changes_new_connections_and_a_failed_one_nothing(authority: PrivateCa, tmp_path: Path) -> None:
+    server = ServerCertificate(authority.server_certificate, authority.server_key)
+    authority.init(["other.example"])
+    assert connects(server.context, authority.ca_certificate, "board")
+    server.reload()
+    assert connects(server.context, authority.ca_certificate, "other.example")
+    authority.server_certificate.write_text("nonsense")
+    with pytest.raises(ConfigError, match="not PEM files that can be used"):
+        server.reload()
+    assert connects(server.context, authority.ca_certificate, "other.example")
+
+
+def test_wrong_files_are_named(authority: PrivateCa, tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+    with pytest.raises(
+        ConfigError, match=r"tls_key_file .*absent: No such file or directory — or run: edgellm tls init"
+    ):
+        ServerCertificate(authority.server_certificate, absent)
+    with pytest.raises(ConfigError, match="absent"):
+        ServerCertificate(absent, authority.server_key)
+    locked = tmp_path / "locked.key"
+    key = serialization.load_pem_private_key(authority.server_key.read_bytes(), None)
+    locked.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    locked.chmod(0o600)
+    with pytest.raises(ConfigError, match="its key without a password"):
+        ServerCertificate(authority.server_certificate, locked)
+    authority.server_key.chmod(0o604)
+    with pytest.raises(ConfigError, match="open to every user"):
+        ServerCertificate(authority.server_certificate, authority.server_key)
+
+
+@pytest.mark.parametrize(("days", "level"), [(40, ""), (29, "WARNING"), (1, "ERROR")])
+def test_the_end_of_a_certificate_is_said_before_it_comes(
+    days: int, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(private_ca, "SERVER_DAYS", days)
+    monkeypatch.setattr(private_ca, "CLOCK_SKEW", timedelta(days=2) if level == "ERROR" else timedelta())
+    made = PrivateCa(tmp_path)
+    made.init(["board"])
+    ServerCertificate(made.server_certificate, made.server_key)
+    assert [record.levelname for record in caplog.records] == ([level] if level else [])
+
+
+@pytest.mark.parametrize("name", ["", "a..b", "two words", "bücher.example", "*.example.org", "a/b"])
+def test_a_name_that_no_certificate_holds_is_refused_before_anything_is_made(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="can be no name of a server"):
+        PrivateCa(tmp_path / "tls").init(["board", name])
+    assert not (tmp_path / "tls").exists()
+
+
+def test_an_authority_of_others_is_not_touched(authority: PrivateCa, tmp_path: Path) -> None:
+    other = PrivateCa(tmp_path / "other")
+    other.init(["board"])
+    authority.ca_key.write_bytes(other.ca_key.read_bytes())
+    with pytest.raises(ConfigError, match="is not the key of"):
+        authority.init(NAMES)
+    authority.ca_key.write_text("nonsense")
+    with pytest.raises(ConfigError, match="not those of edgellm tls init"):
+        authority.init(NAMES)
+    authority.ca_key.unlink()
+    with pytest.raises(ConfigError, match="No such file"):
+        authority.init(NAMES)
+    assert authority.ca_certificate.exists()
+
+
+def test_the_names_of_this_machine_are_those_that_clients_use() -> None:
+    names = certificate_names(["llm.example.org"])
+    assert {"localhost", "127.0.0.1", "llm.example.org", *interface_addresses()} <= set(names)
+    assert any(name.endswith(".local") for name in names)
+    assert len(names) == len(set(names))
+
+
+def test_the_authority_is_found_beside_the_certificate_that_it_made(authority: PrivateCa, tmp_path: Path) -> None:
+    assert authority_beside(authority.server_certificate) == authority.ca_certificate
+    assert authority_beside(tmp_path / "server.crt") is None
