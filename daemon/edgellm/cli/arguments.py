@@ -60,6 +60,9 @@ SERVER_OPTIONS = (
     SettingOption("--request-timeout", ("admission", "request_timeout_seconds"), "SECONDS"),
     SettingOption("--shutdown-drain", ("admission", "shutdown_drain_seconds"), "SECONDS"),
     SettingOption("--cache-dir", ("cache_dir",), "FOLDER"),
+    SettingOption("--engine-cache-max-size-gb", ("engines", "cache_max_size_gb"), "GB"),
+    SettingOption("--build-on-start", ("engines", "build_on_start")),
+    SettingOption("--clear-engine-cache", ("engines", "clear_on_start")),
     SettingOption("--log-level", ("log", "level"), "LEVEL"),
     SettingOption("--log-format", ("log", "format"), "text|json"),
 )

@@ -46,6 +46,7 @@ VERBS: Mapping[str, Verb] = {
     "serve": Verb("Serve models over HTTP, in the foreground", "edgellm.cli.serve"),
     "chat": Verb("Talk to a model in the terminal", "edgellm.cli.chat"),
     "models": Verb("List, add and show models", "edgellm.cli.models"),
+    "engine": Verb("Build, list, explain, verify and remove engines", "edgellm.cli.engine"),
     "keys": Verb("Add, list and revoke clients' API keys", "edgellm.cli.keys"),
     "tls": Verb("Make certificates for serving HTTPS", "edgellm.cli.tls"),
     "config": Verb("Check and show the configuration", "edgellm.cli.config"),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+BAKED_ENGINES_DIR = "/usr/share/edgellm/engines"
+"""Where an image keeps the engines that it was built with."""
+
 
 def default_cache_dir(environ: Mapping[str, str]) -> Path:
     """``EDGELLM_CACHE_DIR``, else ``edgellm`` below ``XDG_CACHE_HOME``, else below ``~/.cache``. Touches no disk."""

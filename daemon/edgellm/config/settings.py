@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from edgellm.config import limits
-from edgellm.config.cache_location import default_cache_dir
+from edgellm.config.cache_location import BAKED_ENGINES_DIR, default_cache_dir
 
 DEFAULT_MODEL_SOURCE = "smollm2-135m-instruct"
 
@@ -191,6 +191,28 @@ class ModelSettings(Section):
         return value
 
 
+class EngineSettings(Section):
+    """Engine bundles: where they are looked for, how many are kept, and whether a start may build one."""
+
+    cache_max_size_gb: Annotated[Number, Field(gt=0, le=limits.ENGINE_CACHE_GB_MAX)] = Field(
+        default=50.0,
+        description="Most the engines below `cache_dir` may take, in GB of 2^30 bytes. Beyond it the least recently "
+        "used go; pinned and loaded ones stay.",
+    )
+    build_on_start: Flag = Field(
+        default=True,
+        description="Build a missing engine when its model is loaded. Off: the start ends with exit code 72 and "
+        "`edgellm engine build` makes it.",
+    )
+    clear_on_start: Flag = Field(
+        default=False, description="Remove every engine below `cache_dir` at the start, so that all are built anew."
+    )
+    read_only_dirs: tuple[Text, ...] = Field(
+        default=(BAKED_ENGINES_DIR,),
+        description="Folders of engines that came with an image: searched first, used in place, never changed.",
+    )
+
+
 class LogSettings(Section):
     """What is written to standard error."""
 
@@ -209,6 +231,7 @@ class Settings(Section):
     )
     server: ServerSettings = Field(default=ServerSettings(), description="HTTP server.")
     admission: AdmissionSettings = Field(default=AdmissionSettings(), description="Queue and deadlines.")
+    engines: EngineSettings = Field(default=EngineSettings(), description="Engine bundles.")
     log: LogSettings = Field(default=LogSettings(), description="Log.")
     models: Annotated[tuple[ModelSettings, ...], Field(max_length=limits.MODELS_MAX)] = Field(
         default=(),

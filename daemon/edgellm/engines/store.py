@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgellm.config.cache_location import BAKED_ENGINES_DIR
 from edgellm.engines.builder import Builder, BuildOutput, BuildRequest
 from edgellm.engines.bundle_files import problems_of, record_files
 from edgellm.engines.checkpoint_digest import Signature, checkpoint_signature
@@ -33,7 +34,7 @@ BYTES_PER_GIB = 1 << 30
 DEFAULT_MAX_SIZE_BYTES = 50 * BYTES_PER_GIB
 # Kept free beyond the bundle itself: config, tokenizer and the file system's own needs.
 SPARE_DISK_BYTES = 64 << 20
-BAKED_ROOT = Path("/usr/share/edgellm/engines")
+BAKED_ROOT = Path(BAKED_ENGINES_DIR)
 
 
 @dataclass(frozen=True, slots=True)

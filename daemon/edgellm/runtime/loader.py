@@ -8,11 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from edgellm.engines.build_profile import BuildProfile
 from edgellm.engines.builder import BuildRequest
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.cache_directory import default_cache_dir, engines_dir, models_dir
-from edgellm.engines.native_builder import NativeBuilder
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.engines.source import ModelSource, resolve
 from edgellm.engines.store import Store
@@ -21,6 +19,7 @@ from edgellm.parsing.prompt_codec import PromptCodec
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.contract import RuntimeModule
 from edgellm.runtime.drivers import BlockingDriver, Driver, InFlightDriver
+from edgellm.runtime.engine_builders import build_profile, builder_for
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.guided_decoding import GUIDE_TYPES
 from edgellm.runtime.length_limits import LengthLimits
@@ -50,8 +49,10 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
         raise UnsupportedModelError(f"{options.model}: building TensorRT engines is not available yet")
     if options.clear_engine_cache:
         store.clear()
-    request = BuildRequest(source, BuildProfile(quantisation=options.quantisation))
-    lease = store.prepare(NativeBuilder(), request, allow_build=options.build_on_start, on_progress=on_progress)
+    request = BuildRequest(source, build_profile(options))
+    lease = store.prepare(
+        builder_for(selected.kind), request, allow_build=options.build_on_start, on_progress=on_progress
+    )
     try:
         bundle = Bundle.load(lease.directory)
         on_progress(Progress("load", f"loading {source.model_id}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,22 +18,28 @@ from edgellm.engines.progress import Progress
 from edgellm.engines.source import resolve
 from edgellm.errors import ConfigError, ModelSourceError
 from edgellm.runtime.llm import LLM
+from edgellm.service.engine_store import engine_store
 from edgellm.serving.model import LoadProgress, ModelSpec, OpenedModel, ReportProgress
 from edgellm.serving.opened_llm import opened_llm
+
+_log = logging.getLogger(__name__)
 
 
 def model_specs(settings: Settings) -> Sequence[ModelSpec]:
     """One spec a served model. Raises for a source that is not there."""
-    specs = [_spec(model, settings.cache_dir) for model in settings.served_models]
+    specs = [_spec(model, settings) for model in settings.served_models]
     names = [spec.name for spec in specs]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f'two models are called "{name}" — give each its own name')
+    if settings.engines.clear_on_start:
+        for entry in engine_store(settings).clear().removed:
+            _log.info("removed the engine %s", entry.name)
     return specs
 
 
-def _spec(model: ModelSettings, cache_dir: Path) -> ModelSpec:
-    folder = models_dir(cache_dir)
+def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
+    folder = models_dir(settings.cache_dir)
     if model.source in CATALOGUE and locate(model.source, folder) is None:
         raise ModelSourceError(
             f"the model {model.source} is not on this machine yet — run: edgellm models add {model.source}"
@@ -42,7 +49,7 @@ def _spec(model: ModelSettings, cache_dir: Path) -> ModelSpec:
         raise ConfigError(f"{name!r} cannot be a model's name — choose one: --model NAME={model.source}")
 
     async def open_model(report: ReportProgress) -> OpenedModel:
-        llm = await asyncio.to_thread(_load, model, cache_dir, report)
+        llm = await asyncio.to_thread(_load, model, settings, report)
         return opened_llm(llm)
 
     recommended = CATALOGUE[model.source].sampling if model.source in CATALOGUE else {}
@@ -68,11 +75,19 @@ def _model_id(source: str, folder: Path) -> str:
     return resolve(source, folder, download=False).model_id
 
 
-def _load(model: ModelSettings, cache_dir: Path, report: ReportProgress) -> LLM:
+def _load(model: ModelSettings, settings: Settings, report: ReportProgress) -> LLM:
     def show(progress: Progress) -> None:
         report(LoadProgress(progress.message, progress.fraction))
 
-    return LLM(model.source, cache_dir=str(cache_dir), on_progress=show, **llm_arguments(model))
+    return LLM(
+        model.source,
+        cache_dir=str(settings.cache_dir),
+        engine_cache_max_size_gb=settings.engines.cache_max_size_gb,
+        build_on_start=settings.engines.build_on_start,
+        read_only_engine_dirs=settings.engines.read_only_dirs,
+        on_progress=show,
+        **llm_arguments(model),
+    )
 
 
 def llm_arguments(model: ModelSettings) -> dict[str, Any]:

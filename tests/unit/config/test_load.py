@@ -204,3 +204,15 @@ def test_a_model_option_without_models_is_for_the_default_model() -> None:
 def test_without_models_the_default_one_is_served() -> None:
     settings = load_settings(environ=NO_ENVIRONMENT).settings
     assert [model.source for model in settings.served_models] == ["smollm2-135m-instruct"]
+
+
+def test_engine_folders_of_a_file_are_taken_from_its_folder(tmp_path: Path) -> None:
+    file = tmp_path / "edgellm.toml"
+    file.write_text('[engines]\nread_only_dirs = ["baked", "/usr/share/other"]\ncache_max_size_gb = 0.5\n')
+    engines = load_settings(file=file, environ={}).settings.engines
+    assert engines.read_only_dirs == (str(tmp_path / "baked"), "/usr/share/other")
+    assert engines.cache_max_size_gb == 0.5
+    assert engines.build_on_start
+    file.write_text("[engines]\ncache_max_size_gb = 0\n")
+    with pytest.raises(ConfigError, match=r"engines.cache_max_size_gb must be greater than 0"):
+        load_settings(file=file, environ={})

@@ -1,0 +1,150 @@
+"""``edgellm engine explain``: every input of an engine's key, hit or miss, and what would make a miss of a hit."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgellm.cli.arguments import UsageError, add_setting_options
+from edgellm.cli.engine_build import OPTIONS
+from edgellm.cli.engine_context import MODEL_HELP, EngineContext, print_json
+from edgellm.cli.progress_line import ProgressLine
+
+if TYPE_CHECKING:
+    from edgellm.engines.engine_key import Difference, EngineKey
+    from edgellm.engines.store import Store
+
+HIT, MISS, DAMAGED = "hit", "miss", "damaged"
+
+
+def configure(action: str, parser: argparse.ArgumentParser) -> None:
+    from edgellm.config import ModelSettings
+
+    parser.add_argument("models", metavar="MODEL", nargs="*", help=MODEL_HELP)
+    parser.add_argument(
+        "--as-of",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="as if this platform value were another, to see before an upgrade what it makes stale; repeatable. "
+        "Without MODEL every engine that is here is told to be usable or stale",
+    )
+    add_setting_options(parser.add_argument_group("every model explained"), OPTIONS, ModelSettings)
+
+
+def run(namespace: argparse.Namespace, context: EngineContext) -> int:
+    platform = _platform(namespace.as_of)
+    if platform and not namespace.models:
+        return _explain_upgrade(context.store, platform, as_json=namespace.json)
+    answers = []
+    with ProgressLine() as line:
+        for model, builder, request in context.requests(line.show, download=False):
+            key = builder.key(request)
+            answers.append(_explained(model.source, key.as_of(platform) if platform else key, context.store))
+    if namespace.json:
+        print_json(answers)
+    else:
+        for answer in answers:
+            _print(answer)
+    return 0
+
+
+def _explained(model: str, key: EngineKey, store: Store) -> dict[str, Any]:
+    found = store.find(key)
+    problems = [] if found is None else _load_problems(store, key)
+    near = None if found is not None else store.nearest(key)
+    return {
+        "model": model,
+        "outcome": MISS if found is None else DAMAGED if problems else HIT,
+        "key": key.digest,
+        "inputs": dict(key.inputs),
+        "engine": None if found is None else str(found.directory),
+        "problems": problems,
+        "nearest": None
+        if near is None
+        else {
+            "engine": str(near.entry.directory),
+            "differences": [_difference(difference) for difference in near.differences],
+        },
+    }
+
+
+def _load_problems(store: Store, key: EngineKey) -> list[str]:
+    from edgellm.engines.bundle_files import check_at_load
+    from edgellm.errors import BundleDamagedError
+
+    entry = store.find(key)
+    if entry is None or entry.manifest is None:
+        return []
+    try:
+        check_at_load(entry.directory, entry.manifest)
+    except BundleDamagedError as error:
+        return [str(error)]
+    return []
+
+
+def _difference(difference: Difference) -> dict[str, Any]:
+    return {"input": difference.name, "wanted": difference.ours, "there": difference.theirs}
+
+
+def _print(answer: Mapping[str, Any]) -> None:
+    print(f"{answer['outcome'].upper()}  {answer['model']}  key {answer['key'][:16]}")
+    near = answer["nearest"]
+    differing = {entry["input"]: entry["there"] for entry in near["differences"]} if near else {}
+    for name, value in answer["inputs"].items():
+        note = f"   <- {_shown(differing[name])} in the nearest" if name in differing else ""
+        print(f"    {name:<32} {_shown(value)}{note}")
+    for problem in answer["problems"]:
+        print(f"  {problem}: the next build replaces it")
+    if answer["engine"]:
+        print(f"  engine  {answer['engine']}")
+    elif near:
+        print(f"  nearest {near['engine']}")
+        for name in differing.keys() - answer["inputs"].keys():
+            print(f"    {name:<32} only in the nearest: {_shown(differing[name])}")
+    else:
+        print("  no engine is here that could be compared")
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
+def _explain_upgrade(store: Store, platform: Mapping[str, str], *, as_json: bool) -> int:
+    """What of the store would still be found on a platform with these values."""
+    answers: list[dict[str, Any]] = []
+    keys = [(entry, entry.key) for entry in store.entries() if entry.key is not None]
+    for name in platform:
+        if keys and not any(f"platform.{name}" in key.inputs for _, key in keys):
+            raise UsageError(f"--as-of {name}: no engine here depends on such a value")
+    for entry, key in keys:
+        known = {name: value for name, value in platform.items() if f"platform.{name}" in key.inputs}
+        differences = key.as_of(known).differences(key)
+        answers.append(
+            {
+                "engine": entry.name,
+                "stale": bool(differences),
+                "differences": [_difference(difference) for difference in differences],
+            }
+        )
+    if as_json:
+        print_json(answers)
+        return 0
+    for answer in answers:
+        reasons = "; ".join(
+            f"{entry['input']} would be {_shown(entry['wanted'])}, is {_shown(entry['there'])}"
+            for entry in answer["differences"]
+        )
+        print(f"{'STALE ' if answer['stale'] else 'usable'}  {answer['engine']}  {reasons}".rstrip())
+    return 0
+
+
+def _platform(texts: list[str]) -> dict[str, str]:
+    platform = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals or not value:
+            raise UsageError(f"--as-of {text!r} — give NAME=VALUE, such as lowering_version=2")
+        platform[name] = value
+    return platform
