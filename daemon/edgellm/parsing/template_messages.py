@@ -6,7 +6,9 @@ and parts that a text model cannot take. Errors name the field.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +20,8 @@ SYSTEM_ROLES = frozenset({"system", "developer"})
 TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 SYSTEM_JOINER = "\n\n"
 MAX_NESTING = 64
+SHORT_CALL_ID_CHARACTERS = 9
+_SHORT_CALL_ID = re.compile(rf"[a-zA-Z0-9]{{{SHORT_CALL_ID_CHARACTERS}}}")
 
 TextGuard = Callable[[str, str], str]
 """Takes a text and the path of its field; returns the text to render or raises RequestError."""
@@ -62,9 +66,10 @@ def _message(message: Mapping[str, Any], path: str, traits: TemplateTraits, guar
         raise RequestError(f"{path}.role is not one of {', '.join(sorted(ROLES))}", param=f"{path}.role")
     entry: dict[str, Any] = {"role": "system" if role in SYSTEM_ROLES else role}
     entry.update(_content(message, path, traits, guard))
-    for name in ("name", "tool_call_id"):
-        if isinstance(message.get(name), str):
-            entry[name] = guard(message[name], f"{path}.{name}")
+    if isinstance(message.get("name"), str):
+        entry["name"] = guard(message["name"], f"{path}.name")
+    if isinstance(message.get("tool_call_id"), str):
+        entry["tool_call_id"] = _call_id(message["tool_call_id"], f"{path}.tool_call_id", traits, guard)
     reasoning_field = "reasoning_content" if message.get("reasoning_content") is not None else "reasoning"
     if isinstance(message.get(reasoning_field), str):
         entry["reasoning_content"] = guard(message[reasoning_field], f"{path}.{reasoning_field}")
@@ -161,8 +166,15 @@ def _tool_call(call: object, path: str, traits: TemplateTraits, guard: TextGuard
         },
     }
     if isinstance(call.get("id"), str):
-        entry["id"] = guard(call["id"], f"{path}.id")
+        entry["id"] = _call_id(call["id"], f"{path}.id", traits, guard)
     return entry
+
+
+def _call_id(call_id: str, path: str, traits: TemplateTraits, guard: TextGuard) -> str:
+    guarded = guard(call_id, path)
+    if not traits.short_call_ids or _SHORT_CALL_ID.fullmatch(call_id):
+        return guarded
+    return hashlib.sha256(call_id.encode()).hexdigest()[:SHORT_CALL_ID_CHARACTERS]
 
 
 def _parsed_object(text: str) -> Any:

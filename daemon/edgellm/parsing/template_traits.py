@@ -13,6 +13,8 @@ from edgellm.parsing.chat_template import ChatTemplate, TemplateRefusal
 _FIRST = "Zqprobefirst"
 _SECOND = "Zqprobesecond"
 _KEY = "zqprobekey"
+_SHORT_ID = "call00000"
+_LONG_ID = "call_0123456789abcdef01234567"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class TemplateTraits:
 
     ``merges_systems``: several leading system messages must become one. ``arguments_as_text``: arguments of tool
     calls must be JSON text, not an object. ``shows_tools``: the tools of a request reach the prompt.
+    ``short_call_ids``: ids of calls must be nine letters and digits, as Mistral's templates demand.
     """
 
     takes_parts: bool
@@ -29,6 +32,7 @@ class TemplateTraits:
     merges_systems: bool
     arguments_as_text: bool
     shows_tools: bool
+    short_call_ids: bool = False
 
 
 def template_traits(template: ChatTemplate) -> TemplateTraits:
@@ -50,6 +54,7 @@ def template_traits(template: ChatTemplate) -> TemplateTraits:
         merges_systems=one_system and not two_systems,
         arguments_as_text=as_text and not as_object,
         shows_tools=_shows(template, [_user("x")], [_FIRST], tools=[_tool(_FIRST)]),
+        short_call_ids=_takes(template, _call({}, _SHORT_ID)) and not _takes(template, _call({}, _LONG_ID)),
     )
 
 
@@ -61,13 +66,17 @@ def _system(content: str) -> dict[str, Any]:
     return {"role": "system", "content": content}
 
 
-def _call(arguments: object) -> dict[str, Any]:
+def _call(arguments: object, call_id: str = _SHORT_ID) -> dict[str, Any]:
     function = {"name": "probe", "arguments": arguments}
     return {
         "role": "assistant",
         "content": None,
-        "tool_calls": [{"id": "call00000", "type": "function", "function": function}],
+        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
     }
+
+
+def _takes(template: ChatTemplate, call: Mapping[str, Any]) -> bool:
+    return _shows(template, [_user("x"), call], []) or _shows(template, [_user("x"), {**call, "content": ""}], [])
 
 
 def _tool(name: str) -> dict[str, Any]:
