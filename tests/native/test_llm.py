@@ -15,6 +15,7 @@ from edgellm import LLM, CompletionOutput, SamplingParams, load_model
 from edgellm.engines.store import Store
 from edgellm.errors import (
     ClosedError,
+    ConfigError,
     ContextLengthError,
     EngineMissingError,
     InvalidSchemaError,
@@ -204,6 +205,26 @@ def test_a_prompt_without_room_names_the_limit_and_the_model_goes_on(make_llm: M
     with pytest.raises(ContextLengthError):
         next(llm.generate_stream(long))
     assert llm.generate("hi", GREEDY)[0].token_ids
+
+
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        ({"max_kv_cache_capacity": 4}, "max_kv_cache_capacity 4"),
+        ({"max_input_len": 4}, "max_input_len 4"),
+        ({"max_input_len": 4, "max_kv_cache_capacity": 64}, "max_input_len 4"),
+    ],
+)
+def test_limits_that_leave_no_room_for_any_chat_are_refused_at_the_start(
+    make_llm: MakeLLM, limits: dict[str, int], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"{named} is too small for this model: .* give at least ") as refusal:
+        make_llm(**limits)
+    needed = int(str(refusal.value).rpartition(" ")[2])
+    name = named.partition(" ")[0]
+    assert make_llm(**{**limits, name: needed}).chat([{"role": "user", "content": "x"}], GREEDY).token_ids
+    with pytest.raises(ConfigError):
+        make_llm(**{**limits, name: needed - 1})
 
 
 def test_lengths_of_the_options_end_at_the_models_own(llm: LLM) -> None:

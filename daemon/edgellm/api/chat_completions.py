@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from edgellm.api.chat_prompt import chat_prompt
 from edgellm.api.generation_response import AnswerShape, GenerationResponse
-from edgellm.api.sampling import chat_sampling, guide_field
+from edgellm.api.sampling import chat_sampling, guide_field, refuse_without_effect
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.stream_format import ChatStreamFormat, StreamHead
 from edgellm.api.whole_format import chat_answer
@@ -24,6 +24,7 @@ async def chat_completions(service: ApiService, request: Request) -> GenerationR
     caller = caller_of(request)
     model = service.engine.model(_model_name(service.engine, body.model))
     capabilities = model.require_capabilities()
+    refuse_without_effect(body, capabilities)
     params = chat_sampling(body, model.sampling, capabilities)
     plan = model.plan(chat_prompt(body), params, guide_asked_as=guide_field(body))
     request_of_lane = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)

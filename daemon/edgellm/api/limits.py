@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 JSON_SEPARATORS_MAX: Final = 2**19  # commas and opening brackets of a body: what parsing it may cost
+INLINE_BODY_BYTES: Final = 16 * 2**10  # parsed on the event loop; larger ones in a thread
 CHOICES_MAX: Final = 8
 PROMPTS_MAX: Final = 64
 SEQUENCES_MAX: Final = 64  # of one request: its prompts times n

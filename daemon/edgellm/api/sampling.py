@@ -9,6 +9,8 @@ from edgellm.api.wire.chat import ChatRequest
 from edgellm.api.wire.completion import CompletionRequest
 from edgellm.api.wire.sampling import ResponseFormat, SamplingFields
 from edgellm.errors import InvalidSchemaError, RequestError, UnsupportedParameterError
+from edgellm.parsing.answer_parser import NONE
+from edgellm.parsing.chat_template import CLIENT_FIELDS
 from edgellm.runtime.answer_guide import GuidePaths
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.guided_decoding import GuidedDecoding, parse_guided_decoding
@@ -102,6 +104,24 @@ def _optional(name: str, request: SamplingFields, defaults: SamplingDefaults, ca
     return neutral
 
 
+def refuse_without_effect(request: ChatRequest, capabilities: Capabilities) -> None:
+    """Raises UnsupportedParameterError for what this model's template does not read, unless it asks for nothing."""
+    reads, reasons = capabilities.template_fields, capabilities.output_style.reasoning_parser != NONE
+    asked = _template_value(request, "enable_thinking")
+    # A model that reasons without being told so does what true asks for, and cannot do what false asks for.
+    if asked is not None and asked is not reasons and "enable_thinking" not in reads:
+        raise _without_effect(request, "enable_thinking")
+    effort = _template_value(request, "reasoning_effort")
+    if effort in _THINKING_EFFORTS and not reads and not reasons:
+        raise _without_effect(request, "reasoning_effort")
+
+
+def _without_effect(request: ChatRequest, name: str) -> UnsupportedParameterError:
+    inner = getattr(request.chat_template_kwargs, name, None) is not None
+    param = f"chat_template_kwargs.{name}" if inner else name
+    return UnsupportedParameterError(f"{param} has no effect on this model; leave it out.", param=param)
+
+
 def _thinks(request: ChatRequest) -> bool:
     """As asked; else a reasoning effort that is worth the name asks for it."""
     asked: bool | None = _template_value(request, "enable_thinking")
@@ -161,6 +181,8 @@ def guide_paths(request: SamplingFields) -> GuidePaths:
 def unsupported_fields(capabilities: Capabilities) -> Sequence[str]:
     """What /v1/models lists as refused for this model, beside what no model of this server takes."""
     refused = [name for name in OPTIONAL_PARAMETERS if name not in capabilities.parameters]
+    if capabilities.output_style.reasoning_parser == NONE:
+        refused += CLIENT_FIELDS - capabilities.template_fields
     if not capabilities.guided_decoding:
         refused += ["guided_decoding", "response_format"]
     return sorted(refused)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TypeVar
 
 from starlette.requests import Request
 
+from edgellm.api import limits
 from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import BodyReader, parse_json_object
 from edgellm.api.settings import ApiSettings
@@ -37,8 +39,13 @@ class ApiService:
         """The body as a wire model; RequestError or HttpError says what is wrong with it."""
         body = await self.bodies.read(request.receive)
         context = ParseContext(self.settings.unknown_fields)
-        try:
+
+        def parse() -> Model:
             return validated(model, parse_json_object(body), context)
+
+        try:
+            # A large body takes long enough to be felt by the streams of others.
+            return parse() if len(body) <= limits.INLINE_BODY_BYTES else await asyncio.to_thread(parse)
         finally:
             for _ in range(context.unknown):
                 self.counters.unknown_field(self.settings.unknown_fields)

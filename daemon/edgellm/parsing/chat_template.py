@@ -15,6 +15,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError, TemplateError, UndefinedError
 from jinja2.ext import Extension, LoopControlExtension
+from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.utils import Namespace
 
@@ -27,6 +28,8 @@ from edgellm.parsing.render_budget import (
     RenderLimits,
 )
 
+CLIENT_FIELDS = frozenset({"enable_thinking", "reasoning_effort"})
+"""Variables of a template that clients set."""
 MAX_TEMPLATE_CHARACTERS = 1 << 20
 MAX_REASON_CHARACTERS = 200
 MAX_JSON_INDENT = 16
@@ -96,7 +99,10 @@ def _tojson(
 
 
 class ChatTemplate:
-    """Thread-safe: a rendering shares nothing but the compiled template."""
+    """Thread-safe: a rendering shares nothing but the compiled template.
+
+    ``client_fields`` are those of CLIENT_FIELDS that the template reads: others have no effect.
+    """
 
     def __init__(
         self, source: str, special_tokens: Mapping[str, str] | None = None, limits: RenderLimits | None = None
@@ -113,6 +119,7 @@ class ChatTemplate:
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = _strftime_now
         try:
+            self.client_fields = CLIENT_FIELDS & find_undeclared_variables(environment.parse(source))
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise CheckpointError(f"the chat template is not valid: line {error.lineno}: {error.message}") from None

@@ -67,6 +67,11 @@ class PromptCodec:
             raise type(error)(f"{directory}: {error}") from None
 
     @property
+    def client_fields(self) -> frozenset[str]:
+        """Fields beside the messages that a client may set with effect, out of CLIENT_FIELDS."""
+        return frozenset() if self.template is None else self.template.client_fields
+
+    @property
     def vocab_size(self) -> int:
         size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         return size

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from edgellm.parsing.chat_template import CLIENT_FIELDS
 from edgellm.parsing.output_style import OutputStyle
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Lengths are tokens. ``parameters`` names the optional sampling fields the runtime has (min_p, penalties…)."""
+    """Lengths are tokens. ``parameters`` names the optional sampling fields the runtime has (min_p, penalties…).
+
+    ``template_fields`` are those of CLIENT_FIELDS that have an effect; all where the template cannot be known.
+    """
 
     runtime: str  # "native" | "tensorrt"
     executor: str  # "ggml", "" where the runtime does not say
@@ -26,4 +30,5 @@ class Capabilities:
     speculative_method: str = "none"
     kv_cache_dtype: str = "f16"
     parameters: frozenset[str] = field(default_factory=frozenset)
+    template_fields: frozenset[str] = CLIENT_FIELDS
     output_style: OutputStyle = field(default_factory=OutputStyle)

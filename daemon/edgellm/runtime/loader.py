@@ -14,7 +14,7 @@ from edgellm.engines.cache_directory import default_cache_dir, engines_dir, mode
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.engines.source import ModelSource, resolve
 from edgellm.engines.store import Store
-from edgellm.errors import UnsupportedModelError
+from edgellm.errors import ConfigError, RequestError, UnsupportedModelError
 from edgellm.parsing.prompt_codec import PromptCodec
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.contract import RuntimeModule
@@ -32,6 +32,7 @@ from edgellm.runtime.prompt_front_end import MeasuringFrontEnd, PromptFrontEnd, 
 
 _log = logging.getLogger(__name__)
 
+SHORTEST_CHAT = ({"role": "user", "content": "x"},)
 LOADABLE_ENGINE_TYPES = ("llm", "spec_decode")
 
 
@@ -78,6 +79,7 @@ def load_native_bundle(
     shape = options.shape("native", bundle.context_length)
     codec = PromptCodec.from_bundle(bundle.directory)
     front_end = TokenisingFrontEnd(codec, shape.limits, bundle.vocab_size)
+    _check_room(codec, shape.limits)
     native_options = module.RuntimeOptions()
     native_options.executor = options.executor
     native_options.threads = options.threads or 0
@@ -108,9 +110,27 @@ def load_native_bundle(
             guided_decoding=GUIDE_TYPES if guidance_library else (),
             kv_cache_dtype=bundle.kv_cache_dtype,
             parameters=frozenset(EXTENSION_PARAMETERS),
+            template_fields=codec.client_fields,
             output_style=codec.output_style(source.model_id),
         ),
     )
+
+
+def _check_room(codec: PromptCodec, limits: LengthLimits) -> None:
+    """Raise ConfigError for limits under which a model could answer nothing, however short a message is."""
+    try:
+        shortest_tokens = len(codec.encode_chat(SHORTEST_CHAT, apply_chat_template=codec.template is not None))
+    except RequestError:  # its template takes no such chat: what it takes is for its clients to know
+        return
+    for name, limit_tokens, needed_tokens in (
+        ("max_kv_cache_capacity", limits.max_kv_cache_capacity, shortest_tokens + 1),
+        ("max_input_len", limits.max_input_len, shortest_tokens),
+    ):
+        if limit_tokens < needed_tokens:
+            raise ConfigError(
+                f"{name} {limit_tokens} is too small for this model: a chat of one letter has {shortest_tokens} tokens "
+                f"with its template — give at least {needed_tokens}"
+            )
 
 
 def make_driver(

@@ -18,6 +18,8 @@ from tests.unit.serving.scripted_lane import (
 )
 
 from edgellm.errors import GenerationError, GuideLimitError, InvalidSchemaError, WorkerFailedError
+from edgellm.parsing.chat_template import CLIENT_FIELDS
+from edgellm.parsing.output_style import OutputStyle
 from edgellm.runtime.outputs import LogprobEntry, StreamDelta
 
 
@@ -347,5 +349,41 @@ def test_chat_needs_a_model_name_only_when_there_are_several() -> None:
             unnamed = await client.chat()
             assert (unnamed.status, unnamed.error["param"]) == (400, "model")
             assert (await client.chat(model="two")).json["choices"][0]["message"]["content"] == "2"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("reads", "parser", "fields", "param"),
+    [
+        ((), "none", {"enable_thinking": True}, "enable_thinking"),
+        ((), "none", {"chat_template_kwargs": {"enable_thinking": True}}, "chat_template_kwargs.enable_thinking"),
+        ((), "none", {"reasoning_effort": "low"}, "reasoning_effort"),
+        ((), "none", {"chat_template_kwargs": {"reasoning_effort": "high"}}, "chat_template_kwargs.reasoning_effort"),
+        ((), "none", {"enable_thinking": False, "reasoning_effort": "none"}, None),
+        ((), "none", {"enable_thinking": None, "reasoning_effort": "minimal"}, None),
+        (("enable_thinking",), "none", {"enable_thinking": True, "reasoning_effort": "low"}, None),
+        (("reasoning_effort",), "none", {"enable_thinking": True}, "enable_thinking"),
+        ((), "deepseek_r1", {"enable_thinking": True, "reasoning_effort": "high"}, None),
+        ((), "deepseek_r1", {"enable_thinking": False}, "enable_thinking"),
+    ],
+)
+def test_what_a_models_template_does_not_read_is_refused_unless_it_asks_for_nothing(
+    reads: tuple[str, ...], parser: str, fields: dict[str, Any], param: str | None
+) -> None:
+    async def scenario() -> None:
+        lane = ScriptedLane(
+            say_words("a"), template_fields=frozenset(reads), output_style=OutputStyle(reasoning_parser=parser)
+        )
+        async with application(lane) as (client, _):
+            answer = await client.chat(**fields)
+            if param is None:
+                assert answer.status == 200
+            else:
+                assert (answer.status, answer.error["code"]) == (400, "unsupported_parameter")
+                assert answer.error["param"] == param
+            [model] = (await client.get("/v1/models")).json["data"]
+            refused = set(model["edgellm"]["unsupported_parameters"]) & CLIENT_FIELDS
+            assert refused == (CLIENT_FIELDS - set(reads) if parser == "none" else set())
 
     run(scenario())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.api.asgi_client import USER_MESSAGE, application, run
 from tests.unit.serving.scripted_lane import ScriptedLane, say_words
 
+from edgellm.api import service
 from edgellm.api.json_body import parse_json_object
 from edgellm.errors import RequestError
 
@@ -99,3 +101,26 @@ def test_no_field_of_any_type_is_more_than_a_400(path: str, fields: dict[str, ob
     except UnicodeEncodeError:
         return
     run(scenario())
+
+
+def test_a_large_body_is_parsed_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def noting(body: bytes) -> dict[str, object]:
+        threads.append(threading.current_thread())
+        return parse_json_object(body)
+
+    monkeypatch.setattr(service, "parse_json_object", noting)
+
+    async def scenario() -> None:
+        async with application(ScriptedLane(say_words("a"))) as (client, _):
+            assert (await client.chat()).status == 200
+            parts = [{"type": "text", "text": "hi"}] * 64
+            messages = [{"role": "user", "content": parts}] * 512
+            assert (await client.post("/v1/chat/completions", {"messages": messages})).status == 200
+            refused = await client.post("/v1/chat/completions", {"messages": [*messages, {"role": "user"}]})
+            assert (refused.status, refused.error["param"]) == (400, "messages")
+
+    run(scenario())
+    here = threading.current_thread()
+    assert [thread is here for thread in threads] == [True, False, False]

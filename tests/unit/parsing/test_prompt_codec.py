@@ -119,6 +119,19 @@ def test_options_reach_the_template() -> None:
     assert one.encode_chat([user("x")], tools=[WEATHER_TOOL], tool_choice="none") == one.encode_chat([user("x")])
 
 
+def test_a_template_tells_which_fields_of_clients_it_reads() -> None:
+    assert codec(QWEN3, REASONING).client_fields == {"enable_thinking", "reasoning_effort"} & _mentioned(REASONING)
+    assert codec(CHATML).client_fields == frozenset()
+    assert codec(CHATML, None).client_fields == frozenset()
+    own = "{% set enable_thinking = enable_thinking if enable_thinking is defined else true %}{{ enable_thinking }}"
+    assert codec(CHATML, own).client_fields == {"enable_thinking"}
+    assert codec(CHATML, "{% set reasoning_effort = 'low' %}{{ reasoning_effort }}").client_fields == frozenset()
+
+
+def _mentioned(template: str) -> set[str]:
+    return {name for name in ("enable_thinking", "reasoning_effort") if name in template}
+
+
 def test_a_template_without_a_place_for_tools_refuses_them() -> None:
     with pytest.raises(UnsupportedParameterError, match="no place for tools") as caught:
         codec(CHATML).encode_chat([user("x")], tools=[WEATHER_TOOL])

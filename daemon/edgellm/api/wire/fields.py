@@ -6,6 +6,7 @@ An implemented field is a plain typed field. A null means the field was not sent
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -120,15 +121,24 @@ class WireModel(BaseModel):
     def _sort_out(cls, data: Any, info: ValidationInfo) -> Any:
         if not isinstance(data, dict):
             return data
-        known = {spec.alias or name: spec for name, spec in cls.model_fields.items()}
+        takes_null = _takes_null_by_name(cls)
         kept: dict[str, object] = {}
         for name, value in data.items():
-            spec = known.get(name)
-            if spec is None:
+            takes = takes_null.get(name)
+            if takes is None:
                 _pass_over(name, info.context)
-            elif value is not None or spec.is_required() or name in cls.null_is_a_value:
+            elif value is not None or takes:
                 kept[name] = value
         return kept
+
+
+@cache
+def _takes_null_by_name(model: type[WireModel]) -> dict[str, bool]:
+    """Every field by the name it has in JSON; whether a null is handed on to it, or means that it was not sent."""
+    return {
+        spec.alias or name: spec.is_required() or (spec.alias or name) in model.null_is_a_value
+        for name, spec in model.model_fields.items()
+    }
 
 
 def _pass_over(name: str, context: ParseContext | None) -> None:
