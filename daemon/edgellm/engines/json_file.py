@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +18,9 @@ def read_text_file(path: Path, most_bytes: int = MAX_JSON_BYTES) -> str:
     """The whole file as UTF-8 text. Raises CheckpointError."""
     try:
         with path.open("rb") as stream:
-            content = stream.read(most_bytes + 1)
+            # The size bounds the buffer, which is made before anything is read.
+            size_bytes = os.fstat(stream.fileno()).st_size
+            content = stream.read(min(size_bytes, most_bytes) + 1)
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from None
     if len(content) > most_bytes:

@@ -24,6 +24,7 @@ from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.guided_decoding import GUIDE_TYPES
 from edgellm.runtime.length_limits import LengthLimits
 from edgellm.runtime.llm_options import LLMOptions, RuntimeShape
+from edgellm.runtime.load_admission import require_memory_for_load
 from edgellm.runtime.loaded_model import BundleLayout, LoadedModel
 from edgellm.runtime.modules import RuntimeChoice, select_runtime
 from edgellm.runtime.native_errors import map_load_error
@@ -77,6 +78,7 @@ def load_native_bundle(
 ) -> LoadedModel:
     """Give the bundle in edgellm._native, which takes token ids and brings no tokenizer of its own."""
     shape = options.shape("native", bundle.context_length)
+    require_memory_for_load(bundle, shape)
     codec = PromptCodec.from_bundle(bundle.directory)
     front_end = TokenisingFrontEnd(codec, shape.limits, bundle.vocab_size)
     _check_room(codec, shape.limits)

@@ -1,0 +1,51 @@
+"""Refuses a load that this machine's memory cannot take, with the numbers and the setting that would make it fit."""
+
+from __future__ import annotations
+
+from edgellm.engines.bundle import Bundle
+from edgellm.engines.resources.available_memory import MemoryReader, available_memory_bytes
+from edgellm.engines.resources.estimate import Estimate, require_memory
+from edgellm.engines.resources.native_memory import NativeShape, largest_kv_tokens, load_estimate
+from edgellm.runtime.llm_options import RuntimeShape
+
+
+def native_shape(bundle: Bundle) -> NativeShape:
+    return NativeShape(
+        model_bytes=bundle.model_file.stat().st_size,
+        layer_count=bundle.layer_count,
+        kv_head_count=bundle.kv_head_count,
+        head_size=bundle.head_size,
+        vocab_size=bundle.vocab_size,
+        kv_cache_dtype=bundle.kv_cache_dtype,
+    )
+
+
+def native_load_estimate(bundle: Bundle, shape: RuntimeShape) -> Estimate:
+    """What loading ``bundle`` in that shape takes at its peak, with every sequence at full length."""
+    return load_estimate(
+        native_shape(bundle),
+        shape.limits.max_kv_cache_capacity,
+        shape.max_batch_size,
+        context_reuse=bool(shape.context_cache.enabled),
+    )
+
+
+def require_memory_for_load(
+    bundle: Bundle, shape: RuntimeShape, read_available: MemoryReader = available_memory_bytes
+) -> None:
+    """Raises InsufficientMemoryError."""
+    available_bytes = read_available()
+    if available_bytes is None:
+        return
+    fitting_tokens = largest_kv_tokens(
+        native_shape(bundle),
+        shape.max_batch_size,
+        available_bytes,
+        context_reuse=bool(shape.context_cache.enabled),
+    )
+    remedy = (
+        f"set max_kv_cache_capacity to {fitting_tokens} or less, or lower max_batch_size (now {shape.max_batch_size})"
+        if fitting_tokens
+        else "lower max_batch_size, choose a smaller model or quantisation, or end other programs"
+    )
+    require_memory(native_load_estimate(bundle, shape), bundle.model_id, remedy, lambda: available_bytes)
