@@ -26,6 +26,7 @@
     │   ├── InvalidSchemaError
     │   ├── GuideLimitError      a sound guide met a limit of the grammar engine while it was followed
     │   ├── ModelNotFoundError
+    │   ├── StoredResponseNotFoundError
     │   └── DuplicateRequestIdError
     ├── AdmissionError               the request is fine; the server cannot take it now
     │   ├── ServerBusyError
@@ -174,6 +175,10 @@ class GuideLimitError(RequestError):
 
 class ModelNotFoundError(RequestError):
     code = "model_not_found"
+
+
+class StoredResponseNotFoundError(RequestError):
+    code = "not_found"
 
 
 class DuplicateRequestIdError(RequestError):

@@ -21,6 +21,8 @@ from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import BodyReader
 from edgellm.api.keys import KeyRing
 from edgellm.api.openapi import describe
+from edgellm.api.response_store import ResponseStore
+from edgellm.api.responses import delete_response, responses, stored_response
 from edgellm.api.service import ApiService
 from edgellm.api.settings import ApiSettings
 from edgellm.api.status_page import HEADERS as STATUS_PAGE_HEADERS
@@ -33,10 +35,16 @@ Handler = Callable[[Request], Awaitable[Response]]
 def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> FastAPI:
     """The application; ``app.state.keys`` is its KeyRing. Starting and closing the engine is the owner's."""
     settings = settings or ApiSettings()
-    keys = KeyRing(settings.api_keys, on_revoked=engine.end_client)
+    store = ResponseStore(settings.stored_responses_max, settings.stored_responses_bytes_max)
+
+    def revoked(client: str) -> None:
+        engine.end_client(client)
+        store.forget(client)
+
+    keys = KeyRing(settings.api_keys, on_revoked=revoked)
     counters = HttpCounters()
     bodies = BodyReader(settings.body_bytes_max, settings.bodies_bytes_max, settings.body_deadline_seconds)
-    service = ApiService(engine, settings, counters, bodies)
+    service = ApiService(engine, settings, counters, bodies, store)
     app = FastAPI(
         title="edgellm",
         version=__version__,
@@ -76,6 +84,9 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
     handlers: dict[tuple[str, str], Handler] = {
         ("POST", "/v1/chat/completions"): partial(chat_completions, service),
         ("POST", "/v1/completions"): partial(completions, service),
+        ("POST", "/v1/responses"): partial(responses, service),
+        ("GET", "/v1/responses/{response_id:path}"): partial(stored_response, service),
+        ("DELETE", "/v1/responses/{response_id:path}"): partial(delete_response, service),
         ("POST", "/v1/messages"): partial(messages, service),
         ("POST", "/v1/messages/count_tokens"): partial(count_tokens, service),
         ("GET", "/v1/models"): all_models,

@@ -22,7 +22,7 @@ from edgellm.serving.engine_client import EngineClient, GenerationJob
 async def chat_completions(service: ApiService, request: Request) -> GenerationResponse:
     body = await service.read(request, ChatRequest)
     caller = caller_of(request)
-    model = service.engine.model(_model_name(service.engine, body.model))
+    model = service.engine.model(served_model_name(service.engine, body.model))
     capabilities = model.require_capabilities()
     refuse_without_effect(body, capabilities)
     params = chat_sampling(body, model.sampling, capabilities)
@@ -42,7 +42,8 @@ async def chat_completions(service: ApiService, request: Request) -> GenerationR
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
 
 
-def _model_name(engine: EngineClient, asked: str | None) -> str:
+def served_model_name(engine: EngineClient, asked: str | None) -> str:
+    """The model that is meant: the one there is, when a request names none."""
     if asked is not None:
         return asked
     if len(engine.models) != 1:

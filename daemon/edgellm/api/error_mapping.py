@@ -18,6 +18,7 @@ from edgellm.errors import (
     RequestError,
     RequestTimeoutError,
     ServerBusyError,
+    StoredResponseNotFoundError,
     WorkerFailedError,
 )
 
@@ -37,6 +38,7 @@ class HttpError(EdgeLLMError):
 
 _STATUS_OF: tuple[tuple[type[EdgeLLMError], int], ...] = (
     (ModelNotFoundError, 404),
+    (StoredResponseNotFoundError, 404),
     (DuplicateRequestIdError, 409),
     (RequestError, 400),
     (ServerBusyError, 429),

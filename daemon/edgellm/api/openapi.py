@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from edgellm.api.answers import ChatCompletion, ErrorAnswer, ModelList, ModelObject, TextCompletion
 from edgellm.api.anthropic_answers import AnthropicErrorAnswer, AnthropicMessage, TokenCount
+from edgellm.api.response_answers import DeletedResponse, ResponseObject
 from edgellm.api.routes import ROUTES, Access, Body, Dialect, Route, dialect_at
 from edgellm.api.wire.anthropic import CountTokensRequest, MessagesRequest
 from edgellm.api.wire.chat import ChatRequest
 from edgellm.api.wire.completion import CompletionRequest
 from edgellm.api.wire.fields import WireModel
+from edgellm.api.wire.responses import ResponsesRequest
 
 _REFERENCES = "#/components/schemas/{model}"
+_PARAMETER = re.compile(r"\{(\w+):path\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +33,15 @@ class _Operation:
     streams: bool = False
 
 
+# By path, or by method and path where a path has several methods.
 _OPERATIONS: dict[str, _Operation] = {
     "/v1/chat/completions": _Operation("Answer a conversation", ChatRequest, ChatCompletion, streams=True),
     "/v1/completions": _Operation("Continue text", CompletionRequest, TextCompletion, streams=True),
     "/v1/messages": _Operation("Answer a conversation (Anthropic)", MessagesRequest, AnthropicMessage, streams=True),
     "/v1/messages/count_tokens": _Operation("Count a conversation's tokens", CountTokensRequest, TokenCount),
+    "/v1/responses": _Operation("Answer items", ResponsesRequest, ResponseObject, streams=True),
+    "/v1/responses/{response_id:path}": _Operation("Show a response that was kept", answer=ResponseObject),
+    "DELETE /v1/responses/{response_id:path}": _Operation("Forget a response", answer=DeletedResponse),
     "/v1/models": _Operation("List the models", answer=ModelList),
     "/v1/models/{model_id:path}": _Operation("Show a model", answer=ModelObject),
     "/health/live": _Operation("The process answers"),
@@ -51,20 +60,18 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 
 def _document(title: str, version: str) -> dict[str, Any]:
-    schemas: dict[str, Any] = {}
+    operations = [(route, operation) for route in ROUTES if (operation := _operation(route)) is not None]
+    schemas = _Schemas([shape for route, operation in operations for shape in _shapes(route, operation)])
     paths: dict[str, Any] = {}
-    for route in ROUTES:
-        operation = _OPERATIONS.get(route.path)
-        if operation is not None:
-            paths.setdefault(route.path.replace(":path", ""), {})[route.method.lower()] = _described(
-                route, operation, schemas
-            )
+    for route, operation in operations:
+        described = _described(route, operation, schemas)
+        paths.setdefault(route.path.replace(":path", ""), {})[route.method.lower()] = described
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version},
         "paths": paths,
         "components": {
-            "schemas": dict(sorted(schemas.items())),
+            "schemas": schemas.definitions,
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -73,9 +80,34 @@ def _document(title: str, version: str) -> dict[str, Any]:
     }
 
 
-def _described(route: Route, operation: _Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    failure = AnthropicErrorAnswer if dialect_at(route.path) is Dialect.ANTHROPIC else ErrorAnswer
-    answer: dict[str, Any] = {operation.media_type: {"schema": _reference(operation.answer, schemas)}}
+class _Schemas:
+    """Made of all shapes at once, so that two of the same name get names of their own."""
+
+    def __init__(self, shapes: Sequence[Any]) -> None:
+        adapters: list[tuple[Any, Literal["validation"], TypeAdapter[Any]]] = [
+            (shape, "validation", TypeAdapter(shape)) for shape in dict.fromkeys(shapes)
+        ]
+        self._by_shape, definitions = TypeAdapter.json_schemas(adapters, ref_template=_REFERENCES)
+        self.definitions: dict[str, Any] = dict(sorted(definitions["$defs"].items()))
+
+    def of(self, shape: Any) -> dict[str, Any]:
+        return {} if shape is None else self._by_shape[shape, "validation"]
+
+
+def _operation(route: Route) -> _Operation | None:
+    return _OPERATIONS.get(f"{route.method} {route.path}") or _OPERATIONS.get(route.path)
+
+
+def _shapes(route: Route, operation: _Operation) -> list[Any]:
+    return [shape for shape in (operation.body, operation.answer, _failure(route)) if shape is not None]
+
+
+def _failure(route: Route) -> Any:
+    return AnthropicErrorAnswer if dialect_at(route.path) is Dialect.ANTHROPIC else ErrorAnswer
+
+
+def _described(route: Route, operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
+    answer: dict[str, Any] = {operation.media_type: {"schema": schemas.of(operation.answer)}}
     if operation.streams:
         answer["text/event-stream"] = {"schema": {"type": "string"}}
     described: dict[str, Any] = {
@@ -84,24 +116,15 @@ def _described(route: Route, operation: _Operation, schemas: dict[str, Any]) -> 
             "200": {"description": "OK", "content": answer},
             "default": {
                 "description": "Refused or failed",
-                "content": {"application/json": {"schema": _reference(failure, schemas)}},
+                "content": {"application/json": {"schema": schemas.of(_failure(route))}},
             },
         },
     }
     if route.access is Access.KEY:
         described["security"] = [{"bearer": []}, {"apiKey": []}]
     if route.body is Body.JSON and operation.body is not None:
-        content = {"application/json": {"schema": _reference(operation.body, schemas)}}
+        content = {"application/json": {"schema": schemas.of(operation.body)}}
         described["requestBody"] = {"required": True, "content": content}
-    if "{model_id" in route.path:
-        described["parameters"] = [{"name": "model_id", "in": "path", "required": True, "schema": {"type": "string"}}]
+    if match := _PARAMETER.search(route.path):
+        described["parameters"] = [{"name": match[1], "in": "path", "required": True, "schema": {"type": "string"}}]
     return described
-
-
-def _reference(shape: Any, schemas: dict[str, Any]) -> dict[str, Any]:
-    if shape is None:
-        return {}
-    schema = TypeAdapter(shape).json_schema(ref_template=_REFERENCES)
-    schemas.update(schema.pop("$defs", {}))
-    schemas[shape.__name__] = schema
-    return {"$ref": _REFERENCES.format(model=shape.__name__)}

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from edgellm.api import limits
 from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import BodyReader, parse_json_object
+from edgellm.api.response_store import ResponseStore
 from edgellm.api.settings import ApiSettings
 from edgellm.api.wire.fields import ParseContext, WireModel
 from edgellm.api.wire.validation import validated
@@ -34,6 +35,7 @@ class ApiService:
     settings: ApiSettings
     counters: HttpCounters
     bodies: BodyReader
+    responses: ResponseStore
 
     async def read(self, request: Request, model: type[Model]) -> Model:
         """The body as a wire model; RequestError or HttpError says what is wrong with it."""

@@ -21,6 +21,8 @@ class ApiSettings:
     body_bytes_max: int = 8 * 2**20
     bodies_bytes_max: int = 64 * 2**20  # held of all bodies that are still coming
     body_deadline_seconds: float = 60.0
+    stored_responses_max: int = 1024  # 0: none are kept
+    stored_responses_bytes_max: int = 32 * 2**20
     heartbeat_seconds: float = 15.0  # between comment lines of a stream that has no token yet
     base_url: str = "http://127.0.0.1:8000/v1"  # for people: shown on the status page
 

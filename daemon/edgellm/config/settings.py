@@ -59,6 +59,14 @@ class ServerSettings(Section):
     request_body_bytes_max: Annotated[
         Whole, Field(ge=limits.REQUEST_BODY_BYTES_MIN, le=limits.REQUEST_BODY_BYTES_MAX)
     ] = Field(default=8 * 2**20, description="Largest request body; beyond it the answer is 413.")
+    stored_responses_max: Annotated[Whole, Field(ge=0, le=limits.STORED_RESPONSES_MAX)] = Field(
+        default=1024,
+        description="Answers of `/v1/responses` kept in memory for `previous_response_id`; the oldest go first. "
+        "0 keeps none and refuses the field.",
+    )
+    stored_responses_bytes_max: Annotated[Whole, Field(ge=0, le=limits.STORED_RESPONSES_BYTES_MAX)] = Field(
+        default=32 * 2**20, description="Memory for them, with the conversations they end; 0 keeps none."
+    )
     cors_origins: tuple[Text, ...] = Field(
         default=(), description='Origins a browser may call from; `"*"` allows every one.'
     )

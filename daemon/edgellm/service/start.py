@@ -89,6 +89,8 @@ def api_settings(settings: Settings, listener: Listener, keys: tuple[ApiKey, ...
         requests_per_minute=server.requests_per_minute,
         concurrent_requests=server.concurrent_requests_per_client,
         body_bytes_max=server.request_body_bytes_max,
+        stored_responses_max=server.stored_responses_max,
+        stored_responses_bytes_max=server.stored_responses_bytes_max,
         body_deadline_seconds=server.body_deadline_seconds,
         base_url=f"{listener.url}/v1",
     )
