@@ -11,13 +11,14 @@ from starlette.responses import JSONResponse
 from edgellm.api.anthropic_format import AnthropicStream, MessageHead, anthropic_answer
 from edgellm.api.anthropic_prompt import anthropic_prompt
 from edgellm.api.field_names import FieldNames
-from edgellm.api.generation_response import AnswerShape, GenerationResponse
+from edgellm.api.generation_response import AnswerShape, AsAsked, GenerationResponse
 from edgellm.api.sampling import chat_sampling
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.wire.anthropic import CountTokensRequest, MessagesRequest, PromptFields
 from edgellm.api.wire.chat import ChatRequest
 from edgellm.api.wire.sampling import JsonSchemaFormat, ResponseFormat
 from edgellm.errors import RequestError
+from edgellm.runtime.answer_plan import AnswerPlan
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.serving.engine_client import GenerationJob
 from edgellm.serving.model import ServedModel
@@ -26,9 +27,10 @@ PROTOCOL_VERSIONS = ("2023-06-01", "2026-10-21")
 """They differ in what they refuse. Here temperature, top_p and top_k, which the newer one lacks, go with either."""
 
 _SCHEMA = "output_config.format.schema"
-_NAMES = {
+_FIELDS = {
     "response_format.json_schema.schema": _SCHEMA,
     "guided_decoding.json_schema": _SCHEMA,
+    "guided_decoding.structural_tag": _SCHEMA,
     "response_format": "output_config.format",
     "stop": "stop_sequences",
 }
@@ -40,14 +42,16 @@ async def messages(service: ApiService, request: Request) -> GenerationResponse:
     body = await service.read(request, MessagesRequest)
     caller = caller_of(request)
     model = service.engine.model(body.model)
-    generation, names = _generation_request(model, body, caller.cache_domain)
+    plan, as_asked = _plan(model, body)
+    generation = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
     job = GenerationJob(model.name, [generation], caller.request_id, caller.client)
     shows_thinking = body.thinking is None or body.thinking.display != "omitted"
     head = MessageHead(caller.request_id, model.name, body.stop_sequences, shows_thinking)
     shape = AnswerShape(
         stream=AnthropicStream(head) if body.stream else None,
         whole=partial(anthropic_answer, head),
-        as_asked=names.rename,
+        answer_format=plan.answer_format,
+        as_asked=as_asked,
     )
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
 
@@ -57,11 +61,12 @@ async def count_tokens(service: ApiService, request: Request) -> JSONResponse:
     _check_version(request)
     body = await service.read(request, CountTokensRequest)
     model = service.engine.model(body.model)
-    generation, names = _generation_request(model, body, caller_of(request).cache_domain)
+    plan, as_asked = _plan(model, body)
+    generation = GenerationRequest(prompt=plan.prompt, params=plan.params)
     try:
         tokens = await service.engine.count_prompt_tokens(model.name, generation)
     except RequestError as error:
-        raise names.rename(error) from None
+        raise as_asked(error) from None
     return JSONResponse({"input_tokens": tokens})
 
 
@@ -74,17 +79,18 @@ def _check_version(request: Request) -> None:
         )
 
 
-def _generation_request(
-    model: ServedModel, body: PromptFields, cache_domain: str
-) -> tuple[GenerationRequest, FieldNames]:
+def _plan(model: ServedModel, body: PromptFields) -> tuple[AnswerPlan, AsAsked]:
+    """What is to run, and what gives an error about it the names of this protocol. Raises RequestError."""
     capabilities = model.require_capabilities()
     prompt, origins = anthropic_prompt(body)
-    names = FieldNames(origins, "messages", _NAMES)
+    tools = [f"tools[{index}]" for index in range(len(body.tools))]
+    names = FieldNames(origins, tools, "messages", "input_schema", _FIELDS)
     try:
         params = chat_sampling(_as_chat(body), model.sampling, capabilities)
+        plan = model.plan(prompt, params, guide_asked_as=_SCHEMA)
     except RequestError as error:
         raise names.rename(error) from None
-    return GenerationRequest(prompt=prompt, params=params, cache_domain=cache_domain), names
+    return plan, lambda error: names.rename(plan.guide_paths.as_asked(error))
 
 
 def _as_chat(body: PromptFields) -> ChatRequest:

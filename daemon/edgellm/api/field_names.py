@@ -1,7 +1,7 @@
-"""Field names: an error about a prompt in the words of the protocol that asked for it.
+"""FieldNames: an error about a prompt in the words of the protocol that asked for it.
 
 Below the API there is one kind of request, with the field names of chat completions. Another protocol gives its own
-names for them, and for each message the place it came from.
+names for them, and for each message and tool the place it came from.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from dataclasses import dataclass, field
 from edgellm.errors import RequestError
 
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
-_TOOL = re.compile(r"(tools\[\d+\])\.function\.")
+_TOOL = re.compile(r"tools\[(\d+)\](?:\.function)?")
+_PARAMETERS = ".parameters"
 
 
 @dataclass(frozen=True, slots=True)
 class FieldNames:
-    """``origins`` has a path for each message; ``names`` maps a field to this protocol's name, longest match first.
+    """``message_origins`` and ``tool_origins`` have a path for each; ``fields`` maps a field to this protocol's.
 
-    ``messages`` is the field that holds the conversation.
+    ``messages`` is the field that holds the conversation, ``tool_schema`` the one of a tool that has its parameters.
     """
 
-    origins: Sequence[str]
+    message_origins: Sequence[str]
+    tool_origins: Sequence[str]
     messages: str
-    names: Mapping[str, str] = field(default_factory=dict)
+    tool_schema: str = "parameters"
+    fields: Mapping[str, str] = field(default_factory=dict)
 
     def rename(self, error: RequestError) -> RequestError:
         """The error with ``param`` renamed, and its name in the message with it."""
@@ -39,10 +42,15 @@ class FieldNames:
     def _renamed(self, param: str) -> str:
         if match := _MESSAGE.match(param):
             index = int(match[1])
-            return self.origins[index] if index < len(self.origins) else self.messages
+            return self.message_origins[index] if index < len(self.message_origins) else self.messages
         if param == "messages":
             return self.messages
-        for name in sorted(self.names, key=len, reverse=True):
+        if match := _TOOL.match(param):
+            index, rest = int(match[1]), param[match.end() :]
+            if rest.startswith(_PARAMETERS):
+                rest = f".{self.tool_schema}{rest[len(_PARAMETERS) :]}"
+            return (self.tool_origins[index] if index < len(self.tool_origins) else "tools") + rest
+        for name in sorted(self.fields, key=len, reverse=True):
             if param.startswith(name):
-                return self.names[name] + param[len(name) :]
-        return _TOOL.sub(r"\1.", param)
+                return self.fields[name] + param[len(name) :]
+        return param

@@ -31,6 +31,9 @@ _STREAM_HEADERS = [
 ]
 
 
+AsAsked = Callable[[RequestError], RequestError]
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerShape:
     """How an answer is put on the wire.
@@ -44,7 +47,7 @@ class AnswerShape:
     stream: StreamFormat | None
     whole: Callable[[Sequence[Choice], dict[str, Any]], dict[str, Any]]
     answer_format: AnswerFormat | None = None
-    as_asked: Callable[[RequestError], RequestError] = lambda error: error
+    as_asked: AsAsked = lambda error: error
 
 
 class GenerationResponse(Response):

@@ -102,6 +102,12 @@ def messages_of_output(output: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     return answer.messages
 
 
+def tool_origins(request: ResponsesRequest) -> list[str]:
+    """For each tool of the prompt where in the request it came from."""
+    offered, _ = _tools(request)
+    return [f"tools[{index}]" for index, tool in enumerate(request.tools) if tool in offered]
+
+
 def sealed(reasoning: str) -> str:
     """Reasoning as clients keep it that hand back nothing else; it is opaque to them, and no secret."""
     return _SEAL + base64.urlsafe_b64encode(reasoning.encode()).decode()

@@ -14,7 +14,7 @@ from edgellm.api.chat_completions import served_model_name
 from edgellm.api.field_names import FieldNames
 from edgellm.api.generation_response import AnswerShape, GenerationResponse
 from edgellm.api.response_format import ResponseHead, ResponseStream, whole_response
-from edgellm.api.response_prompt import Conversation, conversation_of, messages_of_output, response_prompt
+from edgellm.api.response_prompt import Conversation, conversation_of, messages_of_output, response_prompt, tool_origins
 from edgellm.api.response_store import ResponseStore
 from edgellm.api.sampling import chat_sampling
 from edgellm.api.service import ApiService, Caller, caller_of
@@ -34,9 +34,10 @@ from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.engine_client import GenerationJob
 
 _SCHEMA = "text.format.schema"
-_NAMES = {
+_FIELDS = {
     "response_format.json_schema.schema": _SCHEMA,
     "guided_decoding.json_schema": _SCHEMA,
+    "guided_decoding.structural_tag": _SCHEMA,
     "response_format": "text.format",
     "max_tokens": "max_output_tokens",
     "reasoning_effort": "reasoning.effort",
@@ -64,12 +65,13 @@ async def responses(service: ApiService, request: Request) -> GenerationResponse
     is_stored = _is_stored(body, store)
     conversation = conversation_of(body, _history(body, store, caller))
     prompt, origins = response_prompt(body, conversation)
-    names = FieldNames(origins, "input", _NAMES)
+    names = FieldNames(origins, tool_origins(body), "input", fields=_FIELDS)
     try:
         params = chat_sampling(_as_chat(body), model.sampling, capabilities)
+        plan = model.plan(prompt, params, guide_asked_as=_SCHEMA)
     except RequestError as error:
         raise names.rename(error) from None
-    generation = GenerationRequest(prompt=prompt, params=params, cache_domain=caller.cache_domain)
+    generation = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
     job = GenerationJob(model.name, [generation], caller.request_id, caller.client)
     head = ResponseHead(
         request_id=caller.request_id,
@@ -83,7 +85,8 @@ async def responses(service: ApiService, request: Request) -> GenerationResponse
     shape = AnswerShape(
         stream=ResponseStream(head, on_end) if body.stream else None,
         whole=partial(whole_response, head, on_end),
-        as_asked=names.rename,
+        answer_format=plan.answer_format,
+        as_asked=lambda error: names.rename(plan.guide_paths.as_asked(error)),
     )
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
 
