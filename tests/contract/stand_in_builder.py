@@ -127,6 +127,8 @@ def suffer(component: str) -> None:
         return
     if kind == "raise":
         raise RuntimeError("build_serialized_network returned None")
+    if kind == "memory":
+        raise RuntimeError("CUDA runtime error in cudaMalloc: out of memory")
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "hold":

@@ -28,7 +28,10 @@ def main(arguments: list[str]) -> None:
     if os.getppid() != parent:
         sys.exit(1)
     os.nice(niceness)
-    os.execv(command[0], command)  # noqa: S606  # an absolute path and arguments, no shell
+    try:
+        os.execv(command[0], command)  # noqa: S606  # an absolute path and arguments, no shell
+    except OSError as error:
+        sys.exit(f"{command[0]} cannot be started: {error.strerror}")
 
 
 if __name__ == "__main__":

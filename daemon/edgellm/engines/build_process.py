@@ -27,6 +27,9 @@ MEMORY_FLOOR_BYTES = 192 << 20
 """A build is ended when less than this is left for everything else on the machine."""
 MEMINFO_FILE = Path("/proc/meminfo")
 
+LineHandler = Callable[[str], None]
+_Lines = queue.Queue[tuple[LineHandler, str] | None]
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
@@ -42,16 +45,18 @@ def run_build_process(
     log: Path,
     locks: Sequence[int] = (),
     stdin: bytes = b"",
-    on_line: Callable[[str], None],
+    on_line: LineHandler,
+    on_log_line: LineHandler | None = None,
     environment: Mapping[str, str] | None = None,
     limits: MemoryLimits | None = None,
 ) -> int:
     """Run ``command`` (its program an absolute path) to its end and give its exit status, negative for a signal.
 
-    Each line of its standard output goes to ``on_line``, on this thread; standard error goes to the file ``log``,
-    which keeps its first ``MAX_LOG_BYTES``. The process inherits ``locks``, is killed with everything it started when
-    this function is left by an exception (one of ``on_line`` too) and when this process dies. Raises
-    InsufficientMemoryError when memory runs short, BuildFailedError when the program cannot be started.
+    Each line of its standard output goes to ``on_line``, on this thread; standard error goes line by line to
+    ``on_log_line`` and to the file ``log``, which keeps its first ``MAX_LOG_BYTES``. The process inherits ``locks``,
+    is killed with everything it started when this function is left by an exception (one of a handler too) and when
+    this process dies. Raises InsufficientMemoryError when memory runs short, BuildFailedError when the program cannot
+    be started.
     """
     limits = limits or MemoryLimits()
     launched = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), str(NICENESS), "--", *command]
@@ -69,7 +74,7 @@ def run_build_process(
         except OSError as error:
             raise BuildFailedError(f"the builder cannot be started: {error.strerror}") from error
         try:
-            return _watch(process, stdin, log_stream, on_line, limits)
+            return _watch(process, stdin, log_stream, (on_line, on_log_line), limits)
         finally:
             _end(process)
 
@@ -99,52 +104,60 @@ def _watch(
     process: subprocess.Popen[bytes],
     stdin: bytes,
     log_stream: IO[bytes],
-    on_line: Callable[[str], None],
+    handlers: tuple[LineHandler, LineHandler | None],
     limits: MemoryLimits,
 ) -> int:
-    lines: queue.Queue[str | None] = queue.Queue()
+    on_line, on_log_line = handlers
+    lines: _Lines = queue.Queue()
     readers = [
-        threading.Thread(target=_read_lines, args=(process.stdout, lines), daemon=True),
-        threading.Thread(target=_keep, args=(process.stderr, log_stream), daemon=True),
+        threading.Thread(target=_read_lines, args=(process.stdout, lines, on_line), daemon=True),
+        threading.Thread(target=_keep, args=(process.stderr, log_stream, lines, on_log_line), daemon=True),
         threading.Thread(target=_write, args=(process.stdin, stdin), daemon=True),
     ]
     for reader in readers:
         reader.start()
-    next_check = time.monotonic()
-    while True:
+    next_check, open_streams = time.monotonic(), 2
+    while open_streams:
         if time.monotonic() >= next_check:
             _check_memory(process.pid, limits)
             next_check = time.monotonic() + POLL_SECONDS
         try:
-            line = lines.get(timeout=POLL_SECONDS)
+            item = lines.get(timeout=POLL_SECONDS)
         except queue.Empty:
             continue
-        if line is None:
-            break
-        on_line(line)
-    status = process.wait()
-    readers[1].join()
-    return status
+        if item is None:
+            open_streams -= 1
+        else:
+            handler, line = item
+            handler(line)
+    return process.wait()
 
 
-def _read_lines(stream: IO[bytes] | None, lines: queue.Queue[str | None]) -> None:
+def _read_lines(stream: IO[bytes] | None, lines: _Lines, handler: LineHandler) -> None:
     assert stream is not None  # noqa: S101  # a pipe was asked for
     while line := stream.readline(MAX_LINE_BYTES):
-        lines.put(line.decode("utf-8", "replace").rstrip("\r\n"))
+        lines.put((handler, _text(line)))
     lines.put(None)
 
 
-def _keep(stream: IO[bytes] | None, log: IO[bytes]) -> None:
+def _keep(stream: IO[bytes] | None, log: IO[bytes], lines: _Lines, handler: LineHandler | None) -> None:
     assert stream is not None  # noqa: S101
     left_bytes = MAX_LOG_BYTES
-    while block := os.read(stream.fileno(), MAX_LINE_BYTES):
+    while line := stream.readline(MAX_LINE_BYTES):
         if left_bytes > 0:
             try:
-                log.write(block[:left_bytes])
+                log.write(line[:left_bytes])
                 log.flush()
             except OSError:  # a full disk fails the build where it matters
                 left_bytes = 0
-            left_bytes -= len(block)
+            left_bytes -= len(line)
+        if handler is not None:
+            lines.put((handler, _text(line)))
+    lines.put(None)
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").rstrip("\r\n")
 
 
 def _write(stream: IO[bytes] | None, content: bytes) -> None:

@@ -10,7 +10,10 @@ BYTES_PER_MEGABYTE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """``stage`` is one of ask, download, extract, wait, copy, lower, validate. ``total_bytes`` 0 means not known."""
+    """``stage`` is one of ask, download, extract, wait, copy, lower, build, validate, publish, load.
+
+    ``total_bytes`` 0 means not known.
+    """
 
     stage: str
     message: str

@@ -66,9 +66,16 @@ class BuildLog:
         elif written := _WRITTEN.fullmatch(text):
             self._tell(f"{int(written[1]) / 1_000_000:.0f} MB written")
 
-    def _tell(self, step: str) -> None:
+    @property
+    def position(self) -> str:
+        """Tell which engine is being made, for people."""
+        if not self._current:
+            return "its start"
         of = f" of {len(self.planned)}" if self.planned else ""
-        self.on_progress(Progress(STAGE, f"engine {self._position}{of} ({self._current}): {step}"))
+        return f"engine {self._position}{of} ({self._current})"
+
+    def _tell(self, step: str) -> None:
+        self.on_progress(Progress(STAGE, f"{self.position}: {step}"))
 
 
 def _component_name(label: str) -> str:

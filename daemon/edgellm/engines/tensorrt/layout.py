@@ -95,6 +95,18 @@ def bundle_components(model_components: Iterable[str], *, speculative: bool) -> 
     return tuple(names)
 
 
+def components_begun(root: Path) -> tuple[str, ...]:
+    """Give every component that has a file in ``root``, whole or not."""
+    begun = {
+        name: [file for file in (files.engine, files.config) if (root / file).is_file()]
+        for name, files in FILES_BY_COMPONENT.items()
+    }
+    # Two kinds of text engine share a configuration: it belongs to the one that is there.
+    diffusion_alone = [(root / FILES_BY_COMPONENT[name].engine).is_file() for name in ("dllm", "llm")] == [True, False]
+    begun["llm" if diffusion_alone else "dllm"] = []
+    return tuple(name for name, files in begun.items() if files)
+
+
 def check_layout(root: Path, components: Iterable[str]) -> None:
     """Check that each component is whole and that a runtime can run them. Raises BundleDamagedError naming a file."""
     components = tuple(components)
