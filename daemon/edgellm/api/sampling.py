@@ -164,13 +164,11 @@ def _format_guide(response_format: ResponseFormat) -> GuidedDecoding:
 
 
 def guide_field(request: SamplingFields) -> str:
-    """The field that asks for a guide, as errors name it."""
+    """The field of response_format that asks for a guide, as errors name it; empty where none does."""
     response_format = request.response_format
-    if response_format is not None and response_format.type != "text":
-        return _FORMAT_SCHEMA if response_format.type == "json_schema" else "response_format"
-    asked = request.guided_decoding.model_dump(exclude_unset=True) if request.guided_decoding else None
-    guide = parse_guided_decoding(asked)
-    return "guided_decoding" if guide is None else f"guided_decoding.{guide.type}"
+    if response_format is None or response_format.type == "text":
+        return ""
+    return _FORMAT_SCHEMA if response_format.type == "json_schema" else "response_format"
 
 
 def guide_paths(request: SamplingFields) -> GuidePaths:

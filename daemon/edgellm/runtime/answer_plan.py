@@ -20,8 +20,6 @@ from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.runtime.tool_prompt import with_tools_as_text
 from edgellm.runtime.tools import Tool, ToolChoice, normalise_tools
 
-GUIDE_FIELD = "guided_decoding"
-
 
 @dataclass(frozen=True, slots=True)
 class AnswerPlan:
@@ -40,9 +38,11 @@ def plan_answer(
     style: OutputStyle,
     *,
     auto_tool_choice: bool = True,
-    guide_asked_as: str = GUIDE_FIELD,
+    guide_asked_as: str = "",
 ) -> AnswerPlan:
-    """``style`` is the model's own with the parsers that were chosen; ``guide_asked_as`` the field of the guide.
+    """``style`` is the model's own with the parsers that were chosen.
+
+    ``guide_asked_as`` is the field that asked for the guide of ``params``; empty: its mode in guided_decoding.
 
     ``auto_tool_choice`` False makes ``auto`` mean ``none``. Raises RequestError for tools that do not hold together.
     """
@@ -105,6 +105,8 @@ def _guided(
     """The sampling with a guide over the whole answer, and whether reasoning may come before what it enforces."""
     enforced = choice.mode in ("required", "function")
     guide = params.guide
+    if guide is not None:
+        asked_as = asked_as or f"guided_decoding.{guide.type}"
     if enforced and guide is not None:
         raise RequestError(f"{asked_as} and a tool_choice that enforces a call exclude each other", param="tool_choice")
     if guide is None and not enforced:

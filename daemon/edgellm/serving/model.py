@@ -10,7 +10,7 @@ from enum import Enum
 from edgellm.errors import ConfigError, ModelLoadingError, ModelUnavailableError
 from edgellm.parsing.answer_parser import AUTO
 from edgellm.parsing.output_style import OutputStyle, check_parser_names
-from edgellm.runtime.answer_plan import GUIDE_FIELD, AnswerPlan, plan_answer
+from edgellm.runtime.answer_plan import AnswerPlan, plan_answer
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import ChatPrompt
 from edgellm.runtime.sampling_params import SamplingParams
@@ -142,7 +142,7 @@ class ServedModel:
             raise self._unavailable()
         return self.lanes[0].capabilities
 
-    def plan(self, prompt: ChatPrompt, params: SamplingParams, *, guide_asked_as: str = GUIDE_FIELD) -> AnswerPlan:
+    def plan(self, prompt: ChatPrompt, params: SamplingParams, *, guide_asked_as: str = "") -> AnswerPlan:
         """What a chat request's tools, guide and thinking mean for this model; ``guide_asked_as`` names its field."""
         return plan_answer(
             prompt,
