@@ -73,6 +73,7 @@ def _native_files() -> Iterator[Path]:
     for path in sorted((ROOT / "native").rglob("*")):
         if path.is_file() and path.suffix in {".cpp", ".hpp", ".h", ".txt", ".cmake", ".in"}:
             yield path
+    yield ROOT / "daemon" / "edgellm" / "engines" / "end_token_texts.txt"  # compiled in
 
 
 def _native_digest() -> str:

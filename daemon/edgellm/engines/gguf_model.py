@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
 from edgellm.engines.gguf_file import GgufFile
 from edgellm.errors import CheckpointError, UnsupportedModelError
@@ -11,20 +13,6 @@ from edgellm.errors import CheckpointError, UnsupportedModelError
 SUPPORTED_ARCHITECTURES = ("llama", "qwen2", "qwen3")
 SUPPORTED_ROPE_SCALINGS = ("none", "linear")
 
-# Control tokens that end a turn or a text whatever the file declares; the native loader has the same list.
-END_TOKEN_TEXTS = frozenset(
-    {
-        "<|im_end|>",
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|end|>",
-        "<|endoftext|>",
-        "<|end_of_text|>",
-        "<end_of_turn>",
-        "<|return|>",
-        "<|call|>",
-    }
-)
 END_TOKEN_ROLES = ("eos", "eot", "eom")
 _CONTROL = 3
 
@@ -44,6 +32,12 @@ class ModelShape:
     weight_type: str
     bos_token_id: int | None
     end_token_ids: tuple[int, ...]
+
+
+@cache
+def end_token_texts() -> frozenset[str]:
+    """Control tokens that end a turn or a text whatever a file declares. The C++ loader is built from the same file."""
+    return frozenset(resources.files(__package__).joinpath("end_token_texts.txt").read_text("utf-8").split())
 
 
 def model_shape(gguf: GgufFile) -> ModelShape:
@@ -90,7 +84,7 @@ def end_token_ids(gguf: GgufFile) -> tuple[int, ...]:
     by_text = {
         index
         for index, (text, kind) in enumerate(zip(texts, kinds, strict=False))
-        if kind == _CONTROL and text in END_TOKEN_TEXTS
+        if kind == _CONTROL and text in end_token_texts()
     }
     return tuple(sorted({index for index in declared if index is not None} | by_text))
 

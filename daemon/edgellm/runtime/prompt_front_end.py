@@ -14,12 +14,15 @@ from edgellm.errors import RequestError, UnsupportedParameterError
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
 from edgellm.runtime.length_limits import LengthLimits
 from edgellm.runtime.messages import normalise_messages, template_message, unicode_text
+from edgellm.runtime.process_memory import return_freed_memory
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.runtime.tools import normalise_tools, template_tool
 
 # What a template adds at most, in tokens, used where a cheap upper bound is enough.
 _TEMPLATE_TOKENS = 512
 _TEMPLATE_TOKENS_PER_MESSAGE = 32
+# Tokenising so much leaves tens of megabytes with the allocator, and takes far longer than giving them back.
+_RETURN_MEMORY_FROM_BYTES = 1 << 20
 
 
 LengthCheck = Callable[[int], None]
@@ -66,7 +69,11 @@ class TokenisingFrontEnd:
     def encode(self, request: GenerationRequest) -> GenerationRequest:
         token_ids = request.prompt_token_ids
         if token_ids is None:
-            token_ids = self._token_ids(request.prompt, request.params)
+            try:
+                token_ids = self._token_ids(request.prompt, request.params)
+            finally:
+                if prompt_bytes(request.prompt) >= _RETURN_MEMORY_FROM_BYTES:
+                    return_freed_memory()
         param = _prompt_param(request.prompt)
         if not token_ids:
             raise RequestError("the prompt is empty: it has no tokens", param=param)

@@ -12,6 +12,7 @@ from edgellm.api.app import create_app
 from edgellm.api.keys import ApiKey, KeyRing
 from edgellm.api.settings import ApiSettings
 from edgellm.config import Settings
+from edgellm.runtime.process_memory import limit_malloc_arenas
 from edgellm.service import logs
 from edgellm.service.access_log import AccessLog
 from edgellm.service.address import LOOPBACK, Listener, bind_host, listen
@@ -30,6 +31,7 @@ _log = logging.getLogger(__name__)
 
 def start(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT. Raises an EdgeLLMError when it cannot start or a required model does not load."""
+    limit_malloc_arenas()
     supervisor = Supervisor()
     logs.configure(settings.log, journal=logs.goes_to_journal())
     keys = read_keys(settings.server.api_keys_file) if settings.server.api_keys_file else ()

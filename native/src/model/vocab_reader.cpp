@@ -21,10 +21,10 @@ enum class TokenKind : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserD
 // Keys of tokens that end a sequence.
 constexpr std::array kEndTokenKeys = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                       "tokenizer.ggml.eom_token_id"};
-// Control tokens that end a turn in well-known chat formats, whatever the keys say.
-constexpr std::array<std::string_view, 9> kEndTokenTexts = {"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",
-                                                            "<|end|>",       "<|endoftext|>", "<|end_of_text|>",
-                                                            "<end_of_turn>", "<|return|>",    "<|call|>"};
+// Control tokens that end a turn in well-known chat formats, whatever the keys say: one list with the Python side.
+constexpr auto kEndTokenTexts = std::to_array<std::string_view>({
+#include "model/end_token_texts.inc"
+});
 
 [[noreturn]] void refuse(const GgufFile& file, const std::string& key, const std::string& what) {
     throw ModelFileError("model file '" + file.path().string() + "': key '" + key + "' " + what +

@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from edgellm.engines.gguf_model import END_TOKEN_TEXTS
+from edgellm.engines.gguf_model import end_token_texts
 from edgellm.engines.pretokenizers import kind_of
 from edgellm.engines.tokenizer_json import SPACE_MARK, TokenKind
 from edgellm.errors import CheckpointError, UnsupportedModelError
@@ -44,7 +44,7 @@ class Vocabulary:
         return {
             index
             for index, (text, kind) in enumerate(zip(self.texts, self.kinds, strict=True))
-            if kind is TokenKind.CONTROL and text in END_TOKEN_TEXTS
+            if kind is TokenKind.CONTROL and text in end_token_texts()
         }
 
 
