@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 
 from starlette.requests import Request
 
@@ -11,8 +10,9 @@ from edgellm.api.generation_response import AnswerShape, GenerationResponse
 from edgellm.api.sampling import completion_sampling, guide_paths
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.stream_format import CompletionStreamFormat, StreamHead
-from edgellm.api.whole_format import completion_answer
+from edgellm.api.whole_format import best_choices, completion_answer
 from edgellm.api.wire.completion import CompletionRequest
+from edgellm.errors import RequestError
 from edgellm.runtime.generation import GenerationRequest, TextPrompt, TokenPrompt
 from edgellm.serving.engine_client import GenerationJob
 
@@ -23,6 +23,7 @@ async def completions(service: ApiService, request: Request) -> GenerationRespon
     model = service.engine.model(body.model)
     capabilities = model.require_capabilities()
     params = completion_sampling(body, model.sampling, capabilities)
+    _check_best_of(body)
     prompts = [
         GenerationRequest(
             prompt=TextPrompt(prompt) if isinstance(prompt, str) else TokenPrompt(prompt),
@@ -31,13 +32,24 @@ async def completions(service: ApiService, request: Request) -> GenerationRespon
         )
         for prompt in body.prompt
     ]
-    job = GenerationJob(model.name, prompts, caller.request_id, caller.client, body.n)
+    job = GenerationJob(model.name, prompts, caller.request_id, caller.client, body.sequences)
     choices = len(prompts) * body.n
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
     head = StreamHead(f"cmpl-{caller.request_id}", "text_completion", int(time.time()), model.name)
     shape = AnswerShape(
         stream=CompletionStreamFormat(head, choices, body.logprobs, with_usage) if body.stream else None,
-        whole=partial(completion_answer, head, body.logprobs),
+        whole=lambda made, usage: completion_answer(
+            head, body.logprobs, best_choices(made, body.sequences, body.n), usage
+        ),
         as_asked=guide_paths(body).as_asked,
     )
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
+
+
+def _check_best_of(body: CompletionRequest) -> None:
+    if body.best_of is None or body.best_of == body.n:
+        return
+    if body.best_of < body.n:
+        raise RequestError("best_of must be at least n.", param="best_of")
+    if body.stream:
+        raise RequestError("best_of: the best answers are known at the end only; do not stream them.", param="best_of")

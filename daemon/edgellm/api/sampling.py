@@ -51,7 +51,10 @@ def completion_sampling(
         defaults,
         capabilities,
         max_tokens=request.max_tokens,
-        num_logprobs=0 if request.logprobs is None else max(1, request.logprobs),
+        # Which answers are best is told by their logprobs.
+        num_logprobs=max(1, request.logprobs or 0)
+        if request.logprobs is not None or request.sequences > request.n
+        else 0,
     )
 
 

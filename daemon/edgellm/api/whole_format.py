@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,6 +109,21 @@ def _message(choice: Choice) -> dict[str, Any]:
             for call in choice.calls
         ]
     return message
+
+
+def best_choices(choices: Sequence[Choice], made: int, wanted: int) -> list[Choice]:
+    """Of the ``made`` answers to each prompt the ``wanted`` ones whose tokens were likeliest on average, best first."""
+    if made == wanted:
+        return list(choices)
+    best: list[Choice] = []
+    for first in range(0, len(choices), made):
+        best += sorted(choices[first : first + made], key=_mean_logprob, reverse=True)[:wanted]
+    return best
+
+
+def _mean_logprob(choice: Choice) -> float:
+    logprobs = [entries[0].logprob for entries in choice.logprobs]
+    return sum(logprobs) / len(logprobs) if logprobs else -math.inf
 
 
 def completion_answer(

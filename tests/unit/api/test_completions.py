@@ -131,3 +131,42 @@ def test_logprobs_have_offsets_into_the_text(stream: bool) -> None:
             assert [len(top) for top in joined["top_logprobs"]] == [2] * 4
 
     run(scenario())
+
+
+def _likely(logprob: float) -> Any:
+    def script(generation: ScriptedGeneration) -> None:
+        entry = LogprobEntry(1, logprob, "a", b"a")
+        generation.give(StreamDelta(text=f"{logprob}", token_ids=[1], logprobs=[[entry]]))
+        generation.finish()
+
+    return script
+
+
+def test_the_best_answers_are_those_that_were_likeliest() -> None:
+    async def scenario() -> None:
+        scripts = iter([_likely(value) for value in (-3.0, -1.0, -2.0, -0.5, -4.0, -0.1)])
+        lane = ScriptedLane(lambda generation: next(scripts)(generation), max_batch_size=1)
+        async with application(lane) as (client, _):
+            answer = (await client.complete(prompt=["a", "b"], n=2, best_of=3)).json
+            assert [choice["text"] for choice in answer["choices"]] == ["-1.0", "-2.0", "-0.1", "-0.5"]
+            assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+            assert all(choice["logprobs"] is None for choice in answer["choices"])
+            assert answer["usage"]["completion_tokens"] == 6
+            assert answer["usage"]["prompt_tokens"] == 2 * PROMPT_TOKENS
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "fields", [{"best_of": 0}, {"best_of": 9}, {"n": 2, "best_of": 1}, {"best_of": 2, "stream": True}]
+)
+def test_best_of_is_bounded(fields: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with application(ScriptedLane(say_words("a"))) as (client, _):
+            answer = await client.complete(**fields)
+            assert (answer.status, answer.error["param"]) == (400, "best_of")
+            crowd = await client.complete(prompt=["x"] * 9, best_of=8)
+            assert (crowd.status, crowd.error["param"]) == (400, "prompt")
+            assert (await client.complete(n=2, best_of=2, stream=True)).status == 200
+
+    run(scenario())

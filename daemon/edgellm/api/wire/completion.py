@@ -46,12 +46,19 @@ class CompletionRequest(SamplingFields):
     logprobs: Annotated[
         Annotated[int, Field(ge=0, le=limits.TOP_LOGPROBS_MAX)] | None, BeforeValidator(_false_asks_for_nothing)
     ] = None
+    best_of: Annotated[int, Field(ge=1, le=limits.CHOICES_MAX)] | None = None
     suffix: Annotated[Any, neutral("")] = None
 
     @field_validator("prompt")
     @classmethod
     def _few_sequences(cls, prompts: list[Any], info: ValidationInfo) -> list[Any]:
-        choices = info.data.get("n", 1)
-        if len(prompts) * choices > limits.SEQUENCES_MAX:
-            raise invalid(f"must hold at most {limits.SEQUENCES_MAX // choices} prompts when n is {choices}")
+        sequences = max(info.data.get("n", 1), info.data.get("best_of") or 1)
+        if len(prompts) * sequences > limits.SEQUENCES_MAX:
+            most = limits.SEQUENCES_MAX // sequences
+            raise invalid(f"must hold at most {most} prompts when {sequences} answers are made to each")
         return prompts
+
+    @property
+    def sequences(self) -> int:
+        """How many answers are made to each prompt; the best ``n`` of them are given."""
+        return self.n if self.best_of is None else self.best_of
