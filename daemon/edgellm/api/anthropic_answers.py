@@ -55,9 +55,15 @@ class TokenCount(TypedDict):
     input_tokens: int
 
 
+class ErrorCause(TypedDict):
+    error_code: str | None
+    param: str | None
+
+
 class AnthropicErrorDetails(TypedDict):
     type: str
     message: str
+    details: ErrorCause
 
 
 class AnthropicErrorAnswer(TypedDict):

@@ -127,8 +127,8 @@ class AnthropicStream:
         return (named_event("message_delta", fields) + named_event("message_stop", {})).encode()
 
     def failure(self, error: EdgeLLMError) -> bytes:
-        status, message, _, param = described(error)
-        fields = anthropic_error_object(status, message, param, self._head.request_id)
+        status, message, code, param = described(error)
+        fields = anthropic_error_object(status, message, code, param, self._head.request_id)
         return (self._close() + named_event("error", {key: fields[key] for key in ("error", "request_id")})).encode()
 
     def _event(self, event: AnswerEvent) -> str:

@@ -79,7 +79,7 @@ def error_response(
 ) -> tuple[int, Headers, bytes]:
     status, message, code, param = described(error)
     if dialect is Dialect.ANTHROPIC:
-        body = anthropic_error_body(status, message, param, request_id)
+        body = anthropic_error_body(status, message, code, param, request_id)
     else:
         body = error_body(status, message, code, param)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]

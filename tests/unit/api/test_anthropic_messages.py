@@ -219,7 +219,11 @@ def test_a_failure_after_the_first_byte_is_an_error_event() -> None:
             assert [name for name, _ in events][-2:] == ["content_block_stop", "error"]
             assert events[-1][1] == {
                 "type": "error",
-                "error": {"type": "api_error", "message": "The model's worker failed."},
+                "error": {
+                    "type": "api_error",
+                    "message": "The model's worker failed.",
+                    "details": {"error_code": "worker_failed", "param": None},
+                },
                 "request_id": "r",
             }
 
@@ -235,6 +239,7 @@ def test_a_failure_after_the_first_byte_is_an_error_event() -> None:
         ({"temperature": 3}, 400, "invalid_request_error", "temperature"),
         ({"nonsense": 1}, 400, "invalid_request_error", "nonsense"),
         ({"messages": []}, 400, "invalid_request_error", "messages"),
+        ({"thread": {"type": "create"}}, 400, "invalid_request_error", "thread"),
         ({"messages": [{"role": "user", "content": "too long"}]}, 400, "invalid_request_error", "too long"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "invalid_request_error", "content[0]"),
     ],
@@ -245,6 +250,17 @@ def test_refusals_have_the_envelope_of_the_protocol(fields: dict[str, Any], stat
             got_status, got_kind, message = error_of(await client.post(PATH, body(**fields)))
             assert (got_status, got_kind) == (status, kind)
             assert names in message
+
+    run(scenario())
+
+
+def test_details_say_code_and_field() -> None:
+    async def scenario() -> None:
+        async with application(ScriptedLane()) as (client, _):
+            wrong = (await client.post(PATH, body(temperature=3))).json["error"]["details"]
+            assert wrong == {"error_code": "invalid_value", "param": "temperature"}
+            threaded = (await client.post(PATH, body(thread={"type": "create"}))).json["error"]["details"]
+            assert threaded == {"error_code": "thread_unsupported_request", "param": "thread", "unsupported": []}
 
     run(scenario())
 

@@ -110,6 +110,9 @@ class PromptFields(WireModel):
     workspace_id: Annotated[Any, Advisory()] = None
     speed: Annotated[Any, neutral("standard")] = None
     mcp_servers: Annotated[Any, neutral([])] = None
+    thread: Annotated[Any, neutral(hint="send the whole conversation")] = None
+    compaction: Annotated[Any, neutral()] = None
+    fallbacks: Annotated[Any, neutral([])] = None
 
 
 class CountTokensRequest(PromptFields):
