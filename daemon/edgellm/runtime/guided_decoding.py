@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from edgellm.errors import InvalidSchemaError, RequestError
+from edgellm.runtime.schema_keywords import refuse_unknown_keywords
 
 GUIDE_TYPES = ("json_object", "json_schema", "regex", "ebnf", "structural_tag", "choice")
 MAX_GUIDE_BYTES = 131_072
@@ -37,8 +38,12 @@ class GuidedDecoding:
             raise RequestError(f"{param} must not be empty", param=param)
         elif self.type == "choice":
             _check_choices(_parse_json(self.guide, param), param)
-        elif self.type in ("json_schema", "structural_tag") and not isinstance(_parse_json(self.guide, param), dict):
-            raise InvalidSchemaError(f"{param} must be a JSON object", param=param)
+        elif self.type in ("json_schema", "structural_tag"):
+            value = _parse_json(self.guide, param)
+            if not isinstance(value, dict):
+                raise InvalidSchemaError(f"{param} must be a JSON object", param=param)
+            if self.type == "json_schema":
+                refuse_unknown_keywords(value, param)
 
 
 def parse_guided_decoding(value: object) -> GuidedDecoding | None:
