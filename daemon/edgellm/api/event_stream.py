@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from edgellm.api.body_writer import BodyWriter
@@ -15,7 +16,8 @@ from edgellm.serving.generation import ChoiceDelta
 class EventStream:
     """While the client keeps up, a delta is formatted and written inside the call that read it from the runtime.
 
-    ``parsers`` has one a choice, or is None where the text is left as it is. ``usage`` counts every delta.
+    ``parsers`` has one a choice, or is None where the text is left as it is. ``usage`` counts every delta. A parser
+    holds a call back until it is complete, which may take minutes: meanwhile a heartbeat is written from time to time.
     """
 
     def __init__(
@@ -24,12 +26,15 @@ class EventStream:
         parsers: Sequence[ChoiceEvents] | None,
         usage: Usage,
         writer: BodyWriter | None,
+        heartbeat_seconds: float,
     ) -> None:
         self.begun = False  # a delta has come
         self._stream = stream
         self._parsers = parsers
         self._usage = usage
         self._writer = writer
+        self._heartbeat_seconds = heartbeat_seconds
+        self._written_seconds = time.monotonic()
 
     def write_at_once(self, index: int, delta: StreamDelta) -> bool:
         """False, with nothing done, where the server cannot write in between or the client reads too slowly."""
@@ -49,4 +54,10 @@ class EventStream:
         self._usage.take(index, delta)
         if self._parsers is None:
             return self._stream.delta(index, delta)
-        return self._stream.events(index, self._parsers[index].take(delta), delta.logprobs)
+        text = self._stream.events(index, self._parsers[index].take(delta), delta.logprobs)
+        now = time.monotonic()
+        if not text and now - self._written_seconds > self._heartbeat_seconds:
+            text = self._stream.heartbeat.decode()
+        if text:
+            self._written_seconds = now
+        return text

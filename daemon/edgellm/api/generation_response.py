@@ -112,7 +112,7 @@ class GenerationResponse(Response):
             await send({"type": "http.response.body", "body": opening, "more_body": True})
         parsers = self._parsers()
         usage = Usage(self._job.choices)
-        events = EventStream(stream, parsers, usage, body_writer_of(scope))
+        events = EventStream(stream, parsers, usage, body_writer_of(scope), self._heartbeat_seconds)
         try:
             while deltas := await self._next_deltas(generation, events, stream.heartbeat, send):
                 body = events.bytes_of(deltas)

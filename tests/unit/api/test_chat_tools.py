@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from tests.unit.api.asgi_client import USER_MESSAGE, application, run
-from tests.unit.serving.scripted_lane import ScriptedLane, say_words, spec_of
+from tests.unit.serving.scripted_lane import ScriptedLane, say_words, spec_of, until
 
+from edgellm.api.settings import ApiSettings
 from edgellm.errors import InvalidSchemaError
 from edgellm.parsing.output_style import OutputStyle
 from edgellm.runtime.generation import ChatPrompt
@@ -313,6 +315,25 @@ def test_marks_that_are_control_tokens_are_let_through() -> None:
                 assert lane.generations[-1].request.params.skip_special_tokens is not special
                 await client.chat()
                 assert lane.generations[-1].request.params.skip_special_tokens
+
+    run(scenario())
+
+
+def test_a_call_that_is_held_back_leaves_no_silence() -> None:
+    async def scenario() -> None:
+        lane = ScriptedLane(output_style=QWEN)
+        async with application(lane, settings=ApiSettings(heartbeat_seconds=0.01)) as (client, _):
+            exchange = client.start_chat(tools=[WEATHER], stream=True)
+            await until(lambda: bool(lane.generations))
+            generation = lane.generations[0]
+            for character in WEATHER_CALL:
+                generation.say(character)
+                await asyncio.sleep(0.002)
+            generation.finish()
+            answer = await exchange.done()
+            beats = answer.body.split(b"data: ")[0].count(b": waiting")
+            assert beats > 1
+            assert answer.events[-2]["choices"][0]["finish_reason"] == "tool_calls"
 
     run(scenario())
 
