@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from edgellm.cli.arguments import UsageError, load_from_arguments
@@ -33,10 +34,9 @@ class EngineContext:
         self, on_progress: ProgressCallback, *, download: bool
     ) -> Iterator[tuple[ModelSettings, Builder, BuildRequest]]:
         """Each model that is meant, with its builder and what is asked of it."""
-        from edgellm.engines.builder import BuildRequest
         from edgellm.engines.cache_directory import models_dir
         from edgellm.engines.source import resolve
-        from edgellm.runtime.engine_builders import build_profile, builder_for
+        from edgellm.runtime.engine_builders import build_request, builder_for
         from edgellm.runtime.llm_options import LLMOptions
         from edgellm.runtime.modules import RuntimeChoice, select_runtime
 
@@ -50,14 +50,15 @@ class EngineContext:
                 max_kv_cache_capacity=model.max_kv_cache_capacity,
             )
             kind = "native" if model.runtime == "native" else select_runtime(cast(RuntimeChoice, model.runtime)).kind
-            source = resolve(
-                model.source,
-                models_dir(self.settings.cache_dir),
+            find = partial(
+                resolve,
+                models_dir=models_dir(self.settings.cache_dir),
                 roots=self.store.read_only,
                 download=download,
                 on_progress=on_progress,
             )
-            yield model, builder_for(kind), BuildRequest(source, build_profile(options))
+            builder = builder_for(kind, cache_dir=self.settings.cache_dir)
+            yield model, builder, build_request(options, find(model.source), find, kind)
 
     def entries(self, names: Sequence[str]) -> list[Entry]:
         """The entries that ``names`` mean, all of them when there are none. Raises UsageError for a name of none."""

@@ -13,6 +13,7 @@ class Capabilities:
     """Lengths are tokens. ``parameters`` names the optional sampling fields the runtime has (min_p, penalties…).
 
     ``template_fields`` are those of CLIENT_FIELDS that have an effect; all where the template cannot be known.
+    ``speech_refusal`` says why a model that can speak does not in this launch, "" otherwise.
     """
 
     runtime: str  # "native" | "tensorrt"
@@ -32,3 +33,4 @@ class Capabilities:
     parameters: frozenset[str] = field(default_factory=frozenset)
     template_fields: frozenset[str] = CLIENT_FIELDS
     output_style: OutputStyle = field(default_factory=OutputStyle)
+    speech_refusal: str = ""

@@ -390,7 +390,8 @@ class LLM:
 
     def _refuse_speech(self) -> NoReturn:
         self._ensure_open()
-        raise UnsupportedModalityError(f"the model {self.model_id} has no speech output")
+        reason = self._loaded.capabilities.speech_refusal or f"the model {self.model_id} has no speech output"
+        raise UnsupportedModalityError(reason)
 
 
 def _conversations(prompts: object) -> list[Messages]:

@@ -11,13 +11,19 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from edgellm.engines.store import BAKED_ROOT
+from edgellm.engines.tensorrt.speculation import (
+    METHODS_WITH_DRAFT_CHECKPOINT,
+    MTP_WITH_DRAFT,
+    NO_METHOD,
+    SPECULATIVE_METHODS,
+)
 from edgellm.errors import ConfigError
 from edgellm.runtime.length_limits import LengthLimits
+from edgellm.runtime.speculative import SpeculativeLaunch
 
 _log = logging.getLogger(__name__)
 
 RUNTIMES = ("auto", "native", "tensorrt")
-SPECULATIVE_METHODS = ("eagle3", "mtp", "dflash", "jetspec", "dspark")
 
 DEFAULT_MAX_INPUT_LEN = 4096
 DEFAULT_MAX_KV_CACHE_CAPACITY = 8192
@@ -184,15 +190,18 @@ class LLMOptions:
         """Let the build options' set values win; an explicit speculative config keeps its method and draft."""
         names = [entry.name for entry in fields(build) if entry.name not in ("spec_type", "draft_model_dir")]
         changes: dict[str, Any] = {name: getattr(build, name) for name in names if getattr(build, name) is not None}
-        if self.speculative.method == "none" and build.spec_type != "none":
-            changes["speculative"] = replace(self.speculative, method=build.spec_type, model=build.draft_model_dir)
+        if self.speculative.method == NO_METHOD and build.spec_type != NO_METHOD:
+            # What an engine is compiled for has one more name than what can be asked for.
+            method = "mtp" if build.spec_type == MTP_WITH_DRAFT else build.spec_type
+            changes["speculative"] = replace(self.speculative, method=method, model=build.draft_model_dir)
         return replace(self, **changes)
 
     def refuse_unsupported(self, runtime_kind: str) -> None:
         """Raise ConfigError for what the chosen runtime cannot do, by the argument's name and with the reason."""
-        if runtime_kind != "native":
+        if runtime_kind == "tensorrt":
+            self._refuse_on_tensorrt()
             return
-        if self.speculative.method != "none":
+        if self.speculative.method != NO_METHOD:
             raise ConfigError(
                 f"speculative_config: the native runtime has no speculative decoding ({self.speculative.method})"
             )
@@ -202,6 +211,35 @@ class LLMOptions:
         for name in _IMAGE_COUNTS:
             if getattr(self, name) is not None:
                 raise ConfigError(f"{name}: the native runtime takes no images")
+
+    def _refuse_on_tensorrt(self) -> None:
+        if self.quantisation != "auto":
+            raise ConfigError("quantisation: TensorRT engines have the precision of their checkpoint: leave it at auto")
+        if self.executor != "auto" or self.threads is not None:
+            name = "threads" if self.threads is not None else "executor"
+            raise ConfigError(f"{name}: this is an option of the native runtime")
+        method = self.speculative.method
+        if method in METHODS_WITH_DRAFT_CHECKPOINT and not self.speculative.model:
+            raise ConfigError(
+                f"speculative_config.model: {method} takes its draft from a checkpoint of its own: name it"
+            )
+        if method != NO_METHOD and self.enable_in_flight_batching:
+            raise ConfigError(
+                f"enable_in_flight_batching: speculative decoding ({method}) has none: start without one of them"
+            )
+        for name in _SPECULATIVE_COUNTS:
+            if method == NO_METHOD and getattr(self, name) is not None:
+                _log.warning("%s has no effect without a method in speculative_config", name)
+
+    @property
+    def speculative_launch(self) -> SpeculativeLaunch:
+        return SpeculativeLaunch(
+            self.speculative.method,
+            self.speculative.num_speculative_tokens,
+            self.draft_top_k,
+            self.draft_step,
+            self.verify_tree_size,
+        )
 
     def shape(self, runtime_kind: str, context_length: int) -> RuntimeShape:
         """Resolve defaults: in-flight batching and context reuse are on for native, opt-in for TensorRT."""

@@ -24,10 +24,17 @@ class BundleLayout:
     visual_dir: str | None = None
     audio_dir: str | None = None
     talker_dir: str | None = None
+    code_predictor_dir: str | None = None
+    code2wav_dir: str | None = None
 
     @property
     def has_speech(self) -> bool:
-        return self.talker_dir is not None
+        return None not in (self.talker_dir, self.code_predictor_dir, self.code2wav_dir)
+
+    @property
+    def media_dir(self) -> str:
+        """What the runtime takes for the encoders: the bundle itself, "" where there are none."""
+        return self.root if self.visual_dir or self.audio_dir else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,35 +6,32 @@ import logging
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-from edgellm.engines.builder import BuildRequest
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.cache_directory import default_cache_dir, engines_dir, models_dir
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.engines.source import ModelSource, resolve
 from edgellm.engines.store import Store
-from edgellm.errors import ConfigError, RequestError, UnsupportedModelError
+from edgellm.errors import ConfigError, RequestError
 from edgellm.parsing.prompt_codec import PromptCodec
+from edgellm.runtime.assembly import assemble, make_driver
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.contract import RuntimeModule
-from edgellm.runtime.drivers import BlockingDriver, Driver, InFlightDriver
-from edgellm.runtime.engine_builders import build_profile, builder_for
-from edgellm.runtime.generation import GenerationRequest
+from edgellm.runtime.engine_builders import build_request, builder_for
 from edgellm.runtime.guided_decoding import GUIDE_TYPES
 from edgellm.runtime.length_limits import LengthLimits
-from edgellm.runtime.llm_options import LLMOptions, RuntimeShape
+from edgellm.runtime.llm_options import LLMOptions
 from edgellm.runtime.load_admission import require_memory_for_load
 from edgellm.runtime.loaded_model import BundleLayout, LoadedModel
 from edgellm.runtime.modules import RuntimeChoice, select_runtime
-from edgellm.runtime.native_errors import map_load_error
-from edgellm.runtime.native_request import EXTENSION_PARAMETERS, NativeRequestBuilder
-from edgellm.runtime.prompt_front_end import MeasuringFrontEnd, PromptFrontEnd, TokenisingFrontEnd
+from edgellm.runtime.native_request import EXTENSION_PARAMETERS
+from edgellm.runtime.prompt_front_end import TokenisingFrontEnd
+from edgellm.runtime.tensorrt_load import load_tensorrt_bundle, refuse_speech_alone
 
 _log = logging.getLogger(__name__)
 
 SHORTEST_CHAT = ({"role": "user", "content": "x"},)
-LOADABLE_ENGINE_TYPES = ("llm", "spec_decode")
 
 
 def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -> LoadedModel:
@@ -47,20 +44,26 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
     cache_dir = Path(options.cache_dir).expanduser() if options.cache_dir else default_cache_dir(os.environ)
     store = engine_store(options, cache_dir)
     source = resolve(options.model, models_dir(cache_dir), roots=store.read_only, on_progress=on_progress)
-    if selected.kind != "native":
-        raise UnsupportedModelError(f"{options.model}: building TensorRT engines is not available yet")
+    if selected.kind == "tensorrt":
+        refuse_speech_alone(source)
+
+    def find_draft(model: str) -> ModelSource:
+        return resolve(model, models_dir(cache_dir), roots=store.read_only, on_progress=on_progress)
+
+    request = build_request(options, source, find_draft, selected.kind)
+    builder = builder_for(selected.kind, cache_dir=cache_dir)
     if options.clear_engine_cache:
         store.clear()
-    request = BuildRequest(source, build_profile(options))
-    lease = store.prepare(
-        builder_for(selected.kind), request, allow_build=options.build_on_start, on_progress=on_progress
-    )
+    lease = store.prepare(builder, request, allow_build=options.build_on_start, on_progress=on_progress)
     try:
-        bundle = Bundle.load(lease.directory)
         on_progress(Progress("load", f"loading {source.model_id}"))
-        loaded = load_native_bundle(
-            selected.module, bundle, source, options, guidance_library=selected.guidance_library
-        )
+        if selected.kind == "tensorrt":
+            loaded = load_tensorrt_bundle(selected.module, lease.directory, source, request.draft, options)
+        else:
+            bundle = Bundle.load(lease.directory)
+            loaded = load_native_bundle(
+                selected.module, bundle, source, options, guidance_library=selected.guidance_library
+            )
     except BaseException:
         lease.close()
         raise
@@ -133,59 +136,3 @@ def _check_room(codec: PromptCodec, limits: LengthLimits) -> None:
                 f"{name} {limit_tokens} is too small for this model: a chat of one letter has {shortest_tokens} tokens "
                 f"with its template — give at least {needed_tokens}"
             )
-
-
-def make_driver(
-    module: RuntimeModule, layout: BundleLayout, checkpoint_dir: str, shape: RuntimeShape, **extra: Any
-) -> Driver:
-    """Construct the native runtime object; its own reason ends up in the start-up error."""
-    if layout.engine_type not in LOADABLE_ENGINE_TYPES:
-        raise UnsupportedModelError(f"{layout.root}: a bundle of type {layout.engine_type!r} is no text model")
-    cache = module.ContextCacheConfig()
-    cache.enabled = bool(shape.context_cache.enabled)
-    cache.max_records = shape.context_cache.max_records
-    cache.recurrent_snapshot_pool_bytes = shape.context_cache.recurrent_snapshot_pool_bytes
-    cache.partial_kv_snapshot_pool_bytes = shape.context_cache.partial_kv_snapshot_pool_bytes
-    media_dir = layout.visual_dir or layout.audio_dir or ""
-    try:
-        if shape.in_flight_batching:
-            engine = module.RequestEngine(
-                layout.root, media_dir, {}, checkpoint_dir, cache, max_batch_size=shape.max_batch_size, **extra
-            )
-            return InFlightDriver(module, engine, context_cache=cache.enabled)
-        runtime = module.LLMRuntime(layout.root, media_dir, {}, checkpoint_dir, cache, **extra)
-        if not runtime.capture_decoding_cuda_graph():
-            _log.debug("decoding runs without a captured graph")
-        return BlockingDriver(module, runtime, context_cache=cache.enabled)
-    except Exception as error:  # pybind raises whatever type the module registered
-        raise map_load_error(module, error, in_flight_batching=shape.in_flight_batching) from error
-
-
-def assemble(
-    module: RuntimeModule,
-    driver: Driver,
-    front_end: PromptFrontEnd | None,
-    *,
-    layout: BundleLayout,
-    model_id: str,
-    model_path: Path,
-    capabilities: Capabilities,
-    limits: LengthLimits,
-    has_draft_model: bool = False,
-) -> LoadedModel:
-    """Put the parts together; without a front end of its own the runtime's tokenizer measures prompts."""
-    builder = NativeRequestBuilder(module, context_cache=capabilities.context_cache, has_draft_model=has_draft_model)
-
-    def count_tokens(request: GenerationRequest) -> int | None:
-        return driver.count_prompt_tokens(builder.build(request)[0])
-
-    return LoadedModel(
-        model_id=model_id,
-        model_path=model_path,
-        layout=layout,
-        capabilities=capabilities,
-        driver=driver,
-        builder=builder,
-        front_end=front_end or MeasuringFrontEnd(limits, count_tokens),
-        has_draft_model=has_draft_model,
-    )

@@ -109,8 +109,12 @@ def _native(reason: str, environment: Mapping[str, str]) -> SelectedRuntime:
 
 def _tensorrt(reason: str, environment: Mapping[str, str]) -> SelectedRuntime:
     module = _load_packaged() or _load_source_build(environment)
-    builder = next((name for name in _BUILDER_MODULES if _is_there(name)), "")
-    return SelectedRuntime("tensorrt", module, reason, builder=builder)
+    return SelectedRuntime("tensorrt", module, reason, builder=builder_module())
+
+
+def builder_module() -> str:
+    """Give the module that builds TensorRT engines, run as ``python -m``; "" where there is none."""
+    return next((name for name in _BUILDER_MODULES if _is_there(name)), "")
 
 
 def _load_packaged() -> ModuleType | None:

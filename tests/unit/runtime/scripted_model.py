@@ -8,12 +8,12 @@ from typing import Any
 
 from tests.unit.runtime.scripted_runtime import ScriptedModule
 
+from edgellm.runtime.assembly import assemble, make_driver
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.guided_decoding import GUIDE_TYPES
 from edgellm.runtime.llm import LLM
 from edgellm.runtime.llm_options import LLMOptions
 from edgellm.runtime.loaded_model import BundleLayout
-from edgellm.runtime.loader import assemble, make_driver
 from edgellm.runtime.native_request import EXTENSION_PARAMETERS
 from edgellm.runtime.prompt_front_end import TokenisingFrontEnd
 

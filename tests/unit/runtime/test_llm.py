@@ -29,11 +29,11 @@ from edgellm.errors import (
     UnsupportedModalityError,
     UnsupportedModelError,
 )
+from edgellm.runtime.assembly import make_driver
 from edgellm.runtime.contract import SCHEDULING_FIELDS
 from edgellm.runtime.llm import LLM
 from edgellm.runtime.llm_options import ContextCacheConfig, LLMOptions
 from edgellm.runtime.loaded_model import BundleLayout
-from edgellm.runtime.loader import make_driver
 from edgellm.runtime.sampling_params import SamplingParams
 
 USER = [{"role": "user", "content": "hi"}]

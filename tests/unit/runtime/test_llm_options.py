@@ -115,7 +115,7 @@ def test_a_speculative_config_overrides_the_build_options_method_and_draft() -> 
 @pytest.mark.parametrize(
     "options",
     [
-        {"speculative": SpeculativeConfig("eagle3")},
+        {"speculative": SpeculativeConfig("eagle3", "/drafts/a")},
         {"draft_top_k": 1},
         {"draft_step": 1},
         {"verify_tree_size": 1},

@@ -29,6 +29,9 @@ class EngineMetadata:
     model_type: str = ""
     edgellm_version: str = ""
     vocab_size: int | None = None
+    layer_count: int = 0
+    kv_head_count: int = 0
+    head_size: int = 0
     context_length: int | None = None
     kv_cache_dtype: str = ""
     max_input_len: int | None = None
@@ -58,6 +61,9 @@ class EngineMetadata:
             model_type=text.text("model") or "",
             edgellm_version=text.text("edgellm_version") or "",
             vocab_size=_limit(text, "vocab_size"),
+            layer_count=_size(text, "num_hidden_layers", 0),
+            kv_head_count=_size(text, "num_key_value_heads", 0),
+            head_size=_size(text, "head_dim", 0),
             context_length=_limit(text, "max_position_embeddings"),
             kv_cache_dtype=text.text("kv_cache_dtype") or "",
             max_input_len=_limit(compiled, "max_input_len"),
