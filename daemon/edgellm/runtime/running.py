@@ -55,7 +55,7 @@ def end_quietly(generation: RunningGeneration) -> None:
 class InFlightGeneration:
     """A request of RequestEngine. ``on_released`` is called once: after the finished chunk, or when it has ended.
 
-    A reader either waits with ``next_chunk``, or asks ``has_ended`` and then ``poll_chunk`` after each signal.
+    A reader either waits with ``next_chunk``, or asks with ``poll`` after each signal.
     """
 
     def __init__(
@@ -85,16 +85,18 @@ class InFlightGeneration:
         """From now on with each chunk, and when the runtime has let go."""
         self._channel.set_signal(signal)  # type: ignore[attr-defined]  # there where the module has StreamSignal
 
-    def poll_chunk(self) -> StreamChunk | None:
-        """The next chunk if it has come. All have come once ``has_ended`` was seen to be True."""
-        chunk = self._channel.try_pop()
-        if chunk is not None and chunk.finished:
+    def poll(self) -> tuple[list[StreamChunk], bool]:
+        """The chunks that have come, and whether the runtime has let go: then these are the last, and ``result()``
+        does not wait.
+        """
+        ended = self._handle.ready()  # asked first: whatever was said before the end is there then
+        chunks: list[StreamChunk] = []
+        try_pop = self._channel.try_pop
+        while (chunk := try_pop()) is not None:
+            chunks.append(chunk)
+        if chunks and chunks[-1].finished:
             self._release()
-        return chunk
-
-    def has_ended(self) -> bool:
-        """The runtime has let go: ``result()`` does not wait."""
-        return self._handle.ready()
+        return chunks, ended
 
     def cancel(self) -> None:
         self._cancelled = True

@@ -50,6 +50,7 @@ _OUTCOME_OF_CAUSE = {
     CancelCause.KEY_REVOKED: Outcome.REFUSED,
 }
 
+_GAPS_COUNTED_AT_A_TIME = 64
 _GOOD_ENDS = frozenset({"stop", "length", "tool_calls"})
 
 
@@ -162,31 +163,6 @@ class Generation:
             if self._open_slots == 0:
                 self._end()
 
-    def take_delta(self, choice: _RunningChoice, delta: StreamDelta) -> None:
-        """A delta of one of the choices, from its lane."""
-        if delta.token_ids:
-            choice.last_token_seconds = self._count_tokens(len(delta.token_ids), choice.last_token_seconds)
-        if delta.finished:
-            choice.finish_reason = delta.finish_reason
-            self._count_prompt(delta)
-            if delta.finish_reason not in _GOOD_ENDS:
-                return
-        if self._error is None:
-            self._buffer.put(choice.index, delta)
-
-    def _count_tokens(self, tokens: int, last_token_seconds: float | None) -> float:
-        now = time.monotonic()
-        self.report.generated_tokens += tokens
-        if self.report.first_token_seconds is None:
-            self.report.first_token_seconds = now
-        if last_token_seconds is not None:
-            self._token_gap((now - last_token_seconds) / tokens)
-        return now
-
-    def _count_prompt(self, delta: StreamDelta) -> None:
-        self.report.prompt_tokens += delta.prompt_tokens or 0
-        self.report.cached_tokens += delta.cached_tokens or 0
-
     def _slot_accepted(self) -> None:
         self._to_accept -= 1
         if self._to_accept > 0 or self._accepted.done():
@@ -229,22 +205,47 @@ class Generation:
 
 
 class _RunningChoice:
-    """The receiver of one choice on its lane."""
+    """The receiver of one choice on its lane.
 
-    __slots__ = ("_end", "_generation", "finish_reason", "index", "last_token_seconds")
+    A token finds the processor's caches full of weights: what costs is how much code and data it touches, not how
+    often. So it passes few calls here, and the gaps between tokens are counted many at a time.
+    """
+
+    __slots__ = ("_end", "_finish_reason", "_gaps_seconds", "_generation", "_index", "_last_token_seconds")
 
     def __init__(self, generation: Generation, index: int) -> None:
         self._generation = generation
+        self._index = index
+        self._finish_reason: str | None = None
+        self._last_token_seconds = 0.0  # no token yet
+        self._gaps_seconds: list[float] = []
         self._end: asyncio.Future[EdgeLLMError | None] = asyncio.get_running_loop().create_future()
-        self.index = index
-        self.finish_reason: str | None = None
-        self.last_token_seconds: float | None = None
 
     def take(self, delta: StreamDelta) -> None:
-        self._generation.take_delta(self, delta)
+        generation = self._generation
+        tokens = len(delta.token_ids)
+        if tokens:
+            now = time.monotonic()
+            generation.report.generated_tokens += tokens
+            if self._last_token_seconds:
+                self._gaps_seconds.append((now - self._last_token_seconds) / tokens)
+                if len(self._gaps_seconds) == _GAPS_COUNTED_AT_A_TIME:
+                    self._count_gaps()
+            elif generation.report.first_token_seconds is None:
+                generation.report.first_token_seconds = now
+            self._last_token_seconds = now
+        if delta.finished:
+            self._finish_reason = delta.finish_reason
+            generation.report.prompt_tokens += delta.prompt_tokens or 0
+            generation.report.cached_tokens += delta.cached_tokens or 0
+            if delta.finish_reason not in _GOOD_ENDS:
+                return
+        if generation._error is None:
+            generation._buffer.put(self._index, delta)
 
     def ended(self, error: EdgeLLMError | None) -> None:
-        if error is None and self.finish_reason not in _GOOD_ENDS:
+        self._count_gaps()
+        if error is None and self._finish_reason not in _GOOD_ENDS:
             error = WorkerFailedError("The model's worker ended the request without a result.")
         if not self._end.done():
             self._end.set_result(error)
@@ -254,3 +255,8 @@ class _RunningChoice:
         error = await self._end
         if error is not None:
             raise error
+
+    def _count_gaps(self) -> None:
+        for gap_seconds in self._gaps_seconds:
+            self._generation._token_gap(gap_seconds)
+        self._gaps_seconds.clear()

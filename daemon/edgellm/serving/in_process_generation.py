@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from edgellm.errors import EdgeLLMError, GenerationError, RequestCancelledError
 from edgellm.runtime.contract import StreamSignal
-from edgellm.runtime.deltas import finish_reason_name, merge_deltas, to_delta
+from edgellm.runtime.deltas import finish_reason_name, merge_deltas, to_delta, to_partial_delta
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.running import InFlightGeneration, RunningGeneration
 from edgellm.serving.lane import DeltaReceiver
@@ -32,8 +32,8 @@ class SignalledReader:
         self._open: dict[SignalledGeneration, None] = {}
         loop.add_reader(signal.fileno(), self._read)
 
-    def add(self, running: InFlightGeneration, receiver: DeltaReceiver) -> SignalledGeneration:
-        generation = SignalledGeneration(running, receiver)
+    def add(self, running: InFlightGeneration, receiver: DeltaReceiver, *, with_logprobs: bool) -> SignalledGeneration:
+        generation = SignalledGeneration(running, receiver, with_logprobs=with_logprobs)
         self._open[generation] = None
         running.raise_signal(self._signal)
         return generation
@@ -57,11 +57,12 @@ class SignalledReader:
 class SignalledGeneration:
     """One request that the event loop reads without waiting."""
 
-    __slots__ = ("_last", "_receiver", "_running")
+    __slots__ = ("_last", "_receiver", "_running", "_with_logprobs")
 
-    def __init__(self, running: InFlightGeneration, receiver: DeltaReceiver) -> None:
+    def __init__(self, running: InFlightGeneration, receiver: DeltaReceiver, *, with_logprobs: bool) -> None:
         self._running = running
         self._receiver = receiver
+        self._with_logprobs = with_logprobs
         self._last: StreamDelta | None = None
 
     def cancel(self) -> None:
@@ -70,8 +71,11 @@ class SignalledGeneration:
     def read(self) -> bool:
         """Pass on what has come, as one delta. True when the runtime has let go and the receiver knows."""
         try:
-            ended = self._running.has_ended()  # asked first: whatever was said before the end is there then
-            self._pass_on()
+            chunks, ended = self._running.poll()
+            if len(chunks) == 1 and not chunks[0].finished:
+                self._receiver.take(to_partial_delta(chunks[0], self._with_logprobs))
+            elif chunks:
+                self._pass_on([to_delta(chunk) for chunk in chunks])
             if not ended:
                 return False
             error = _how_it_ended(self._running, self._last)
@@ -82,15 +86,12 @@ class SignalledGeneration:
         self._receiver.ended(error)
         return True
 
-    def _pass_on(self) -> None:
-        deltas: list[StreamDelta] = []
-        while (chunk := self._running.poll_chunk()) is not None:
-            delta = to_delta(chunk)
-            if delta.finished:
-                self._last = delta
-                if delta.finish_reason in _UNFINISHED_REASONS:
-                    continue
-            deltas.append(delta)
+    def _pass_on(self, deltas: list[StreamDelta]) -> None:
+        last = deltas[-1]
+        if last.finished:
+            self._last = last
+            if last.finish_reason in _UNFINISHED_REASONS:
+                deltas.pop()
         if deltas:
             self._receiver.take(merge_deltas(deltas))
 

@@ -52,7 +52,7 @@ class InProcessLane:
         if isinstance(running, InFlightGeneration):
             reader = self._reader_on(loop)
             if reader is not None:
-                return reader.add(running, receiver)
+                return reader.add(running, receiver, with_logprobs=request.params.num_logprobs > 0)
         if not self._refuses_late(request):
             return self._pump(PumpedGeneration(loop, running, receiver))
         acceptance = Acceptance(receiver)

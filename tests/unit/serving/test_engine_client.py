@@ -316,3 +316,23 @@ def test_a_reader_that_was_cancelled_hears_so() -> None:
                 await generation.next_deltas()
 
     run(scenario())
+
+
+def test_every_gap_between_tokens_is_counted() -> None:
+    def gaps(engine: EngineClient) -> float:
+        samples = [s for family in engine.counters.registry.collect() for s in family.samples]
+        return next(s.value for s in samples if s.name == "edgellm_inter_token_seconds_count")
+
+    async def scenario() -> None:
+        lane = ScriptedLane()
+        async with serving(lane) as engine:
+            generation = await engine.generate(job())
+            for tokens in (1, 3, *[1] * 200):
+                lane.generations[0].say("a", tokens=tokens)
+            assert gaps(engine) >= 100  # also while it runs
+            lane.generations[0].finish()
+            await everything(generation)
+            await generation.ended()
+            assert gaps(engine) == 201
+
+    run(scenario())
