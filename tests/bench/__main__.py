@@ -1,4 +1,4 @@
-"""``python -m tests.bench``: measures, prints the tables, and with ``--write`` puts them into README.md."""
+"""``python -m tests.bench``: measures by section, prints tables, and with ``--write`` puts them into README.md."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.bench.front_end_comparison import compare_front_ends
 from tests.bench.http_comparison import Finding, compare_second_turn, compare_with_direct, front_end_memory
 from tests.bench.machine import CpuTicks, describe_machine
+from tests.bench.request_costs import request_costs
 from tests.bench.results_table import README, findings_table, runtime_table, write_results
 from tests.bench.runtime_comparison import ComparedModel, ComparisonRow, compare
 from tests.bench.worker_process import WorkerProcess
@@ -24,7 +26,7 @@ from tests.models.requantise import write_requantised_copy
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.source import resolve
 
-SECTIONS = ("runtime", "http", "memory")
+SECTIONS = ("runtime", "http", "front_end", "memory")
 DEFAULT_ROUNDS = 7
 
 
@@ -73,41 +75,51 @@ def measure_http(folder: Path, rounds: int) -> list[Finding]:
         return findings + compare_second_turn(daemon, end_tokens, rounds)
 
 
+def measure_front_end(folder: Path, rounds: int) -> list[Finding]:
+    say(f"front end against a bare Starlette loop: {rounds} rounds")
+    findings = compare_front_ends(folder, rounds)
+    say(f"requests before they run: {rounds} rounds")
+    return findings + request_costs(bundle_of(smollm2_file(), folder / "cache"), rounds)
+
+
+def measure_memory(folder: Path) -> list[Finding]:
+    say("memory of the front end")
+    return [front_end_memory(folder)]
+
+
+def measured(section: str, folder: Path, rounds: int) -> str:
+    """The section's table below a line that says when, where and how quietly it was measured."""
+    start, start_ticks = time.monotonic(), CpuTicks.now()
+    load_before = os.getloadavg()[0]
+    if section == "runtime":
+        table = runtime_table(list(measure_runtime(folder, rounds)))
+    elif section == "http":
+        table = findings_table(measure_http(folder, rounds))
+    elif section == "front_end":
+        table = findings_table(measure_front_end(folder, rounds))
+    else:
+        table = findings_table(measure_memory(folder))
+    stolen = CpuTicks.now().stolen_percent_since(start_ticks)
+    return (
+        f"{time.strftime('%Y-%m-%d')}, {rounds} rounds, {time.monotonic() - start:.0f} s. {describe_machine()}. "
+        f"Load before the run {load_before:.2f}; CPU time stolen by the host's other guests {stolen:.1f} %.\n\n{table}"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=DEFAULT_ROUNDS, help="rounds of every comparison")
     parser.add_argument("--section", choices=SECTIONS, action="append", help="only this part; repeatable")
     parser.add_argument("--write", action="store_true", help=f"put the results into {README.name}")
     arguments = parser.parse_args()
-    sections = arguments.section or list(SECTIONS)
-    if arguments.write and set(sections) != set(SECTIONS):
-        parser.error("--write takes no --section: a table comes from one run")
-    start, start_ticks = time.monotonic(), CpuTicks.now()
-    load_before = os.getloadavg()[0]
-    parts: list[str] = []
+    texts: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="edgellm-bench-") as name:
-        folder = Path(name)
-        if "runtime" in sections:
-            parts.append(runtime_table(list(measure_runtime(folder, arguments.rounds))))
-        findings: list[Finding] = []
-        if "http" in sections:
-            findings += measure_http(folder, arguments.rounds)
-        if "memory" in sections:
-            say("memory of the front end")
-            findings.append(front_end_memory(folder))
-        if findings:
-            parts.append(findings_table(findings))
-    stolen = CpuTicks.now().stolen_percent_since(start_ticks)
-    parts.insert(
-        0,
-        f"{time.strftime('%Y-%m-%d')}, {arguments.rounds} rounds, {time.monotonic() - start:.0f} s. "
-        f"{describe_machine()}. "
-        f"Load before the run {load_before:.2f}; CPU time stolen by the host's other guests {stolen:.1f} %.",
-    )
-    text = "\n\n".join(parts)
-    sys.stdout.write(text + "\n")
+        for section in arguments.section or SECTIONS:
+            texts[section] = measured(section, Path(name), arguments.rounds)
+            sys.stdout.write(f"{texts[section]}\n\n")
+            sys.stdout.flush()
     if arguments.write:
-        write_results(text)
+        write_results(texts)
         say(f"written to {README}")
     return 0
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from edgellm import __version__
+
 NOTABLE_CPU_FLAGS = ("avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "asimd", "asimddp", "i8mm")
-PACKAGES = ("edgellm", "libggml-python", "xllamacpp")
+PACKAGES = ("libggml-python", "xllamacpp", "uvicorn", "uvloop", "starlette")
 
 
 def _field_of(path: str, *names: str) -> str:
@@ -25,7 +27,7 @@ def describe_machine() -> str:
     flags = set(_field_of("/proc/cpuinfo", "flags", "Features").split())
     notable = ", ".join(flag for flag in NOTABLE_CPU_FLAGS if flag in flags)
     memory_gib = int(_field_of("/proc/meminfo", "MemTotal").split()[0]) / 2**20
-    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    packages = ", ".join([f"edgellm {__version__}", *(f"{name} {version(name)}" for name in PACKAGES)])
     return (
         f"{_field_of('/proc/cpuinfo', 'model name', 'CPU implementer')}, {len(os.sched_getaffinity(0))} cores "
         f"({notable}), {memory_gib:.0f} GiB, {platform.machine()}, Python {platform.python_version()}; {packages}"

@@ -1,16 +1,16 @@
-"""Writes what one run measured into README.md between two markers, and nothing else of that file."""
+"""Writes what a run measured into README.md, each section between its two markers, and nothing else of that file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.bench.http_comparison import Finding
 from tests.bench.runtime_comparison import ComparisonRow
 
 README = Path(__file__).parent / "README.md"
-BEGIN = "<!-- results: begin -->"
-END = "<!-- results: end -->"
+BEGIN = "<!-- {section}: begin -->"
+END = "<!-- {section}: end -->"
 
 
 def verdict(met: bool | None) -> str:
@@ -41,7 +41,14 @@ def findings_table(findings: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def write_results(text: str) -> None:
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    README.write_text(f"{before}{BEGIN}\n{text.strip()}\n{END}{after}", encoding="utf-8")
+def write_results(texts: Mapping[str, str]) -> None:
+    """``texts`` by section. A section whose markers are missing is an error: nothing is written then."""
+    readme = README.read_text(encoding="utf-8")
+    for section, text in texts.items():
+        begin, end = BEGIN.format(section=section), END.format(section=section)
+        before, found, rest = readme.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise RuntimeError(f"{README} has no {begin} … {end}")
+        readme = f"{before}{begin}\n{text.strip()}\n{end}{after}"
+    README.write_text(readme, encoding="utf-8")
