@@ -135,6 +135,8 @@ class ChatStreamFormat(_OpenAiStream):
     def _event(self, index: int, event: AnswerEvent) -> str:
         match event:
             case TextPiece(text):
+                if self._started[index] and not self._held_logprobs[index]:
+                    return self._before_text[index] + json_text(text) + self._after_text
                 return self._chunk(index, f'"content":{json_text(text)}')
             case ReasoningPiece(text):
                 return self._chunk(index, f'"reasoning_content":{json_text(text)}')

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from edgellm.parsing.answer_events import ParserEvent, ReasoningPiece, TextPiece
-from edgellm.parsing.held_text import MAX_HELD_SPACE_CHARACTERS, partial_mark
+from edgellm.parsing.held_text import MAX_HELD_SPACE_CHARACTERS, Marks
 from edgellm.parsing.reasoning_state import ReasoningState
 from edgellm.parsing.tool_call_values import CallCounter, Tools, calls_of_json
 
@@ -71,7 +71,7 @@ class ChannelParser:
         self._syntax = syntax
         self._tools = tools or {}
         self._calls = calls or CallCounter()
-        self._marks = (*syntax.ends, _START)
+        self._marks = Marks([*syntax.ends, _START])
         self._rest = ""
         self._header = ""  # of the message we are in
         self._body: list[str] = []  # of a call
@@ -134,17 +134,16 @@ class ChannelParser:
         return True
 
     def _in_body(self, events: list[ParserEvent]) -> bool:
-        places = [(self._rest.find(mark), mark) for mark in self._marks if mark in self._rest]
-        found, mark = min(places, default=(-1, ""))
-        end = found if places else len(self._rest) - partial_mark(self._rest, self._marks)
+        found = self._marks.search(self._rest)
+        end = found.start() if found else len(self._rest) - self._marks.partial_characters(self._rest)
         if end:
             self._say(self._rest[:end], events)
-        self._rest = self._rest[end + len(mark) :]
-        if not places:
+        self._rest = self._rest[found.end() if found else end :]
+        if found is None:
             return False
         self._end_call(events)
         self._kind = MessageKind.TEXT
-        self._step = self._in_header if mark == _START else self._between
+        self._step = self._in_header if found[0] == _START else self._between
         return True
 
     def _between(self, events: list[ParserEvent]) -> bool:

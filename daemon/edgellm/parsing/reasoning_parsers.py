@@ -14,7 +14,7 @@ from typing import Protocol
 
 from edgellm.parsing.answer_events import ParserEvent, ReasoningPiece, TextPiece
 from edgellm.parsing.channel_parser import ChannelParser, muse_channels
-from edgellm.parsing.held_text import MAX_HELD_SPACE_CHARACTERS, partial_mark, trailing_space
+from edgellm.parsing.held_text import MAX_HELD_SPACE_CHARACTERS, Marks, trailing_space
 from edgellm.parsing.reasoning_state import ReasoningState
 
 THINK_START = "<think>"
@@ -38,12 +38,14 @@ class ThinkBlockParser:
 
     def __init__(self, starts_inside: bool, start: str = THINK_START, end: str = THINK_END) -> None:
         self._start = start
-        self._end = end
+        self._end = Marks([end])
         self.state = ReasoningState.INSIDE if starts_inside else ReasoningState.BEFORE
         self._held = ""
         self._skips_space = starts_inside  # white space after a mark
 
     def feed(self, text: str) -> list[ParserEvent]:
+        if self.state is ReasoningState.AFTER and not self._skips_space:
+            return [TextPiece(text)]
         text = self._held + text
         self._held = ""
         events: list[ParserEvent] = []
@@ -82,17 +84,17 @@ class ThinkBlockParser:
 
     def _inside(self, text: str, events: list[ParserEvent]) -> str:
         text = self._without_leading_space(text)
-        found = text.find(self._end)
-        end = found if found >= 0 else len(text) - partial_mark(text, (self._end,))
+        found = self._end.search(text)
+        end = found.start() if found else len(text) - self._end.partial_characters(text)
         said = text[: trailing_space(text, end)]
         if said:
             events.append(ReasoningPiece(said))
-        if found < 0:
+        if found is None:
             self._held = text[len(said) :]
             return ""
         self.state = ReasoningState.AFTER
         self._skips_space = True
-        return text[found + len(self._end) :]
+        return text[found.end() :]
 
     def _without_leading_space(self, text: str) -> str:
         if self._skips_space:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from edgellm.parsing.answer_events import ParserEvent, TextPiece
-from edgellm.parsing.held_text import MAX_HELD_SPACE_CHARACTERS, partial_mark
+from edgellm.parsing.held_text import MAX_HELD_SPACE_CHARACTERS
 from edgellm.parsing.json_scanner import JsonScanner
 from edgellm.parsing.tool_call_styles import FUNCTION_SYNTAX, INVOKE_SYNTAX, Body, ElementSyntax, ToolCallStyle
 from edgellm.parsing.tool_call_values import CallCounter, ParsedCall, Tools, call_of_texts, calls_of_json
@@ -34,8 +34,7 @@ class ToolCallParser:
         self._calls = calls or CallCounter()
         self._bare_json = style.bare_json
         self._openers = {opener.mark: opener for opener in style.openers}
-        self._marks = tuple(self._openers)
-        self._any_mark = re.compile("|".join(re.escape(mark) for mark in self._marks))
+        self._marks = style.marks
         self._step: Callable[[list[ParserEvent]], bool] = self._in_text
         self._rest = ""  # not looked at yet; a few characters at most between two feeds
         # Text: white space beside a call belongs to it, unless text stands on both sides.
@@ -57,8 +56,11 @@ class ToolCallParser:
         self._arguments: dict[str, str] = {}
 
     def feed(self, text: str) -> list[ParserEvent]:
-        self._rest += text
         events: list[ParserEvent] = []
+        if self._said and not self._rest and self._step == self._in_text and self._marks.are_out_of_sight(text):
+            self._say(text, events)
+            return events
+        self._rest += text
         while self._rest and self._step(events):
             pass
         return events
@@ -91,9 +93,9 @@ class ToolCallParser:
     def _in_text(self, events: list[ParserEvent]) -> bool:
         if self._bare_json and not self._said and not self._calls.count and self._at_bare_json(events):
             return True
-        found = self._any_mark.search(self._rest)
+        found = self._marks.search(self._rest)
         if found is None:
-            held = partial_mark(self._rest, self._marks)
+            held = self._marks.partial_characters(self._rest)
             self._say(self._rest[: len(self._rest) - held], events)
             self._rest = self._rest[len(self._rest) - held :]
             return False
@@ -110,7 +112,7 @@ class ToolCallParser:
         start = len(self._rest) - len(self._rest.lstrip())
         if self._rest[start : start + 1] not in ("{", "["):
             return False
-        if any(mark.startswith(self._rest[start : start + len(mark)]) for mark in self._marks):
+        if any(mark.startswith(self._rest[start : start + len(mark)]) for mark in self._marks.all):
             return False  # may become a mark
         self._say(self._rest[:start], events)
         self._rest = self._rest[start:]
@@ -193,7 +195,7 @@ class ToolCallParser:
             return True
         if self._block_calls and self._after_a_call(events):
             return True
-        marks = (self._closers[-1],) if self._closers else self._marks
+        marks = (self._closers[-1],) if self._closers else self._marks.all
         if self._block_calls and any(mark.startswith(self._rest) for mark in marks):
             return False
         if Body.JSON in self._body and self._rest[0] in "{[":
@@ -222,7 +224,7 @@ class ToolCallParser:
             if not self._closers:
                 self._step = self._in_text
             return True
-        if not self._closers and self._rest.startswith(self._marks):
+        if not self._closers and self._rest.startswith(self._marks.all):
             self._fail(events)  # the next block; only white space lies between
             return True
         if not self._closers and self._rest[0] in _SEPARATORS and Body.JSON in self._body:
@@ -327,7 +329,7 @@ class ToolCallParser:
         return True
 
     def _in_argument(self, events: list[ParserEvent]) -> bool:
-        close = self._syntax.argument_close
+        close = self._syntax.argument_close.all[0]
         end = self._rest.find(close)
         if end >= 0:
             self._value.append(self._rest[:end])
@@ -335,7 +337,7 @@ class ToolCallParser:
             self._arguments[self._key or ""] = _unwrapped("".join(self._value))
             self._step = self._in_elements
             return True
-        known = len(self._rest) - partial_mark(self._rest, (close,))
+        known = len(self._rest) - self._syntax.argument_close.partial_characters(self._rest)
         self._value.append(self._take(known))
         if self._raw_characters > MAX_CALL_CHARACTERS:
             self._fail(events)

@@ -11,8 +11,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Flag, auto
+
+from edgellm.parsing.held_text import Marks
 
 
 class Body(Flag):
@@ -41,7 +43,7 @@ class ElementSyntax:
     name_end: str
     argument_open: str
     argument_name_end: str
-    argument_close: str
+    argument_close: Marks
     close: str
 
 
@@ -51,11 +53,15 @@ class ToolCallStyle:
 
     openers: Sequence[Opener]
     bare_json: bool = False
+    marks: Marks = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "marks", Marks([opener.mark for opener in self.openers]))
 
 
-FUNCTION_SYNTAX = ElementSyntax("<function=", ">", "<parameter=", ">", "</parameter>", "</function>")
+FUNCTION_SYNTAX = ElementSyntax("<function=", ">", "<parameter=", ">", Marks(["</parameter>"]), "</function>")
 INVOKE_SYNTAX = ElementSyntax(
-    '<atem:invoke name="', '">', '<atem:parameter name="', '">', "</atem:parameter>", "</atem:invoke>"
+    '<atem:invoke name="', '">', '<atem:parameter name="', '">', Marks(["</atem:parameter>"]), "</atem:invoke>"
 )
 
 _TOOL_CALL = Opener("<tool_call>", "</tool_call>", Body.JSON | Body.FUNCTION)

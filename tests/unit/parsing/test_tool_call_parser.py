@@ -222,13 +222,23 @@ def test_json_that_cannot_be_a_call_is_not_held_back() -> None:
     assert merged(list(parser.feed('{"answer": '))) == [TextPiece('{"answer":')]
 
 
-def test_a_text_that_ends_within_a_call_says_so() -> None:
-    whole, cut = (AnswerParser(AnswerFormat(tool_parser="hermes", tools=TOOLS)) for _ in range(2))
-    whole.feed(HERMES)
-    whole.finish()
-    cut.feed(HERMES + HERMES[:30])
-    cut.finish()
-    assert (whole.broke_off, cut.broke_off) == (False, True)
+@pytest.mark.parametrize(
+    ("text", "reason", "told"),
+    [
+        (HERMES, "stop", "tool_calls"),
+        (HERMES, "length", "tool_calls"),
+        (HERMES + HERMES[:30], "length", "length"),
+        (HERMES + HERMES[:30], "stop", "tool_calls"),
+        (HERMES, "error", "error"),
+        ("Hi", "stop", "stop"),
+        (HERMES[:30], "length", "length"),
+    ],
+)
+def test_why_an_answer_ended(text: str, reason: str, told: str) -> None:
+    parser = AnswerParser(AnswerFormat(tool_parser="hermes", tools=TOOLS))
+    parser.feed(text)
+    parser.finish()
+    assert parser.finish_reason(reason) == told
 
 
 HOSTILE = {
