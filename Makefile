@@ -55,7 +55,7 @@ reference:  ## Write daemon/reference/*.md anew from the code
 lock:  ## Resolve .ci/requirements.lock anew for all supported Pythons
 	@$(SETUP) lock
 	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --no-header --no-emit-index-url --quiet \
-	  --group build --group client --group lint --group test --group bench --group lock --upgrade \
+	  --group build --group client --group lint --group test --group clients --group bench --group lock --upgrade \
 	  --output-file .ci/requirements.lock $(ARGS)
 
 clean:  ## Remove the environment, builds and caches (models stay)

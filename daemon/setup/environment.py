@@ -38,6 +38,7 @@ PROFILES: dict[str, tuple[str, ...]] = {
     "serve": ("venv", "packages", "client", "native", "model"),
     "bench": ("venv", "packages", "native", "bench", "test", "model"),
     "test": ("venv", "packages", "native", "bench", "test", "model"),
+    "clients": ("venv", "packages", "clients"),
     "lock": ("venv", "lock"),
 }
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -179,6 +180,11 @@ STEPS: dict[str, Step] = {
         "test packages",
         lambda: _digest(_group("test"), _lock_text()),
         lambda again: _pip_install("test", _group("test"), again),
+    ),
+    "clients": Step(
+        "client libraries to be served",
+        lambda: _digest(_group("clients"), _lock_text()),
+        lambda again: _pip_install("clients", _group("clients"), again),
     ),
     "bench": Step(
         "llama.cpp to compare with",

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,19 @@ class Daemon:
     """``edgellm serve`` with further options. What it writes is kept and shown when it does not do as it should."""
 
     def __init__(
-        self, source: Path, *options: str, env: Mapping[str, str] | None = None, authority: Path | None = None
+        self,
+        source: Path,
+        *options: str,
+        env: Mapping[str, str] | None = None,
+        authority: Path | None = None,
+        within: Callable[[Sequence[str]], list[str]] = list,
     ) -> None:
+        """``within`` gives the command that runs a command somewhere else, such as in another network."""
         self.verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=authority) if authority else True
         command = [sys.executable, "-m", "edgellm", "serve", "--port", "0", f"{MODEL}={source}", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+        self.process = subprocess.Popen(
+            within(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+        )
         self.lines: list[str] = []
         self._url: str | None = None
         self._listening = threading.Event()
