@@ -14,6 +14,7 @@
     │   ├── BundleDamagedError       a bundle's files are not what its manifest says
     │   ├── ManifestVersionError     a bundle written by a newer edgellm
     │   ├── BundleMismatchError      a bundle for another platform, model or profile
+    │   ├── EngineUntrustedError     an archive that nobody vouches for whom this machine trusts
     │   ├── BuildFailedError         a builder ended without a bundle
     │   └── InsufficientMemoryError  a build or load that would starve this machine
     ├── RuntimeUnavailableError      no usable runtime on this machine
@@ -116,6 +117,11 @@ class ManifestVersionError(EngineError):
 
 class BundleMismatchError(EngineError):
     code = "bundle_mismatch"
+
+
+class EngineUntrustedError(EngineError):
+    code = "engine_untrusted"
+    exit_code = 77
 
 
 class BuildFailedError(EngineError):

@@ -66,6 +66,7 @@ SERVER_OPTIONS = (
     SettingOption("--log-level", ("log", "level"), "LEVEL"),
     SettingOption("--log-format", ("log", "format"), "text|json"),
 )
+ENGINE_OPTIONS = (SettingOption("--trusted-keys-file", ("engines", "trusted_keys_file"), "FILE"),)
 MODEL_OPTIONS = (
     SettingOption("--served-model-name", ("name",), "NAME"),
     SettingOption("--runtime", ("runtime",), "auto|native|tensorrt"),
@@ -111,7 +112,7 @@ def load_from_arguments(
     from edgellm.config import Flag, ModelSettings, Settings, load_settings
     from edgellm.config.environment import parse_model_argument
 
-    flags: dict[tuple[str, ...], Flag] = dict(_said(namespace, SERVER_OPTIONS, Settings))
+    flags: dict[tuple[str, ...], Flag] = dict(_said(namespace, (*SERVER_OPTIONS, *ENGINE_OPTIONS), Settings))
     model_flags = {path[-1]: flag for path, flag in _said(namespace, MODEL_OPTIONS, ModelSettings).items()}
     if models:
         tables = [parse_model_argument(text, models_spelling) for text in models]

@@ -45,6 +45,9 @@ ACTIONS: Mapping[str, Action] = {
     "clear": Action("remove engines: those named, or all", "edgellm.cli.engine_removal"),
     "pin": Action("keep an engine from being evicted", "edgellm.cli.engine_removal"),
     "unpin": Action("let an engine be evicted again", "edgellm.cli.engine_removal"),
+    "export": Action("write an engine, and what it needs, into one file", "edgellm.cli.engine_archive"),
+    "import": Action("check such a file and take its engine into the store", "edgellm.cli.engine_archive"),
+    "keygen": Action("make a key that archives are signed with", "edgellm.cli.engine_archive"),
 }
 
 

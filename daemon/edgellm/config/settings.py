@@ -219,6 +219,11 @@ class EngineSettings(Section):
         default=(BAKED_ENGINES_DIR,),
         description="Folders of engines that came with an image: searched first, used in place, never changed.",
     )
+    trusted_keys_file: Path | None = Field(
+        default=None,
+        description="Keys that engine archives must be signed with to be imported, one a line as "
+        "`NAME:ed25519:BASE64`. Unset: archives are checked against their own manifest alone.",
+    )
 
 
 class LogSettings(Section):

@@ -55,7 +55,7 @@ def checkpoint_digest(path: Path) -> str:
         if not path.is_dir():
             return _gguf_digest(path)
         digest = hashlib.sha256(f"checkpoint {DIGEST_VERSION}\n".encode())
-        files = sorted(_files(path))
+        files = sorted(checkpoint_files(path))
         headers = {name: _header(path / name) for name in files if name.endswith(SAFETENSORS_SUFFIX)}
         samples = _samples_of_each(sum(len(header.tensors) for header in headers.values()))
         for name in files:
@@ -80,14 +80,14 @@ def checkpoint_signature(path: Path) -> Signature:
     Unlike the digest it notices a change of any byte, and cannot tell it from a mere ``touch``.
     """
     try:
-        names = sorted(_files(path)) if path.is_dir() else [""]
+        names = sorted(checkpoint_files(path)) if path.is_dir() else [""]
         status = [(name, (path / name).stat()) for name in names]
     except OSError as error:
         raise ModelSourceError(f"{error.filename or path}: {error.strerror}") from None
     return tuple((name, entry.st_size, entry.st_mtime_ns, entry.st_ino) for name, entry in status)
 
 
-def _files(directory: Path) -> Iterator[str]:
+def checkpoint_files(directory: Path) -> Iterator[str]:
     """Names of the files that count, relative; links to files count as files, hidden names and deep folders do not."""
     count = 0
     for folder, folders, names in os.walk(directory):

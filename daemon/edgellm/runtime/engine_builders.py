@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from edgellm.engines.tensorrt.speculation import (
     TREE_BASE_METHODS,
     engine_method,
 )
-from edgellm.errors import RuntimeUnavailableError
+from edgellm.errors import EdgeLLMError, RuntimeUnavailableError
 from edgellm.runtime.llm_options import LLMOptions
 from edgellm.runtime.modules import PLUGIN_VARIABLE, builder_module, platform_facts
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 LOGS_FOLDER = "build-logs"
 _LENGTHS = ("max_input_len", "max_batch_size", "max_kv_cache_capacity")
 _IMAGE_LIMITS = ("max_image_tokens", "max_image_tokens_per_image")
+
+RUNTIME_KINDS: tuple[RuntimeKind, ...] = ("native", "tensorrt")
 
 
 def builder_for(
@@ -40,6 +43,15 @@ def builder_for(
     if runtime == "native":
         return NativeBuilder()
     return _tensorrt_builder(platform_facts(), cache_dir, os.environ if environment is None else environment)
+
+
+def available_builders() -> dict[str, Builder]:
+    """The builders that this machine has, by runtime."""
+    builders: dict[str, Builder] = {}
+    for runtime in RUNTIME_KINDS:
+        with suppress(EdgeLLMError):
+            builders[runtime] = builder_for(runtime)
+    return builders
 
 
 def build_request(
