@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,14 +65,38 @@ def test_a_call_and_its_result_lead_to_an_answer(llm: LLM) -> None:
     assert llm.chat([*USER, said, result], SAMPLING, tools=TOOLS).text
 
 
-def test_an_answer_of_a_form_or_a_call(llm: LLM) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
-    sampling = SamplingParams(temperature=0.0, max_tokens=120, guided_decoding={"json_schema": schema})
+FORM = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": False}
+GUIDES: dict[str, tuple[dict[str, Any], str]] = {
+    "a schema": ({"json_schema": FORM}, r'\{\s*"a"\s*:\s*(true|false)\s*\}'),
+    "an object": ({"json_object": True}, r"\s*\{.*"),
+    "an expression": ({"regex": "[a-c]{2,4}"}, "[a-c]{2,4}"),
+    "a grammar": ({"ebnf": 'root ::= "yes" | "no"'}, "yes|no"),
+    "a choice": ({"choice": ["red", "green"]}, "red|green"),
+    "a tag": (
+        {"structural_tag": {"type": "structural_tag", "format": {"type": "const_string", "value": "fixed"}}},
+        "fixed",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", GUIDES)
+def test_an_answer_of_a_form_or_a_call(llm: LLM, kind: str) -> None:
+    guide, pattern = GUIDES[kind]
+    sampling = SamplingParams(temperature=1.0, seed=1, max_tokens=80, guided_decoding=guide)
     output = llm.chat(USER, sampling, tools=TOOLS)
     if output.tool_calls:
         _check(output.tool_calls)
-    else:
-        jsonschema.validate(json.loads(output.text), schema)
+    elif output.finish_reason == "stop":
+        assert re.fullmatch(pattern, output.text, re.DOTALL)
+
+
+@pytest.mark.parametrize("kind", GUIDES)
+def test_a_form_may_come_after_reasoning(llm: LLM, kind: str) -> None:
+    guide, pattern = GUIDES[kind]
+    sampling = SamplingParams(temperature=1.0, seed=1, max_tokens=80, guided_decoding=guide, enable_thinking=True)
+    output = llm.chat(USER, sampling, reasoning_parser="qwen3")
+    if output.finish_reason == "stop":
+        assert re.fullmatch(pattern, output.text, re.DOTALL)
 
 
 @pytest.mark.parametrize("schema", [{"not": {}}, {"type": "array", "uniqueItems": True}])
