@@ -72,6 +72,8 @@ MODEL_OPTIONS = (
     SettingOption("--runtime", ("runtime",), "auto|native|tensorrt"),
     SettingOption("--executor", ("executor",), "auto|ggml"),
     SettingOption("--threads", ("threads",), "N"),
+    SettingOption("--replicas", ("replicas",), "N"),
+    SettingOption("--cpus", ("cpus",), "LIST"),
     SettingOption("--max-input-len", ("max_input_len",), "TOKENS"),
     SettingOption("--max-batch-size", ("max_batch_size",), "N"),
     SettingOption("--max-kv-cache-capacity", ("max_kv_cache_capacity",), "TOKENS"),

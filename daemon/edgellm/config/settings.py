@@ -149,6 +149,13 @@ class ModelSettings(Section):
     threads: Whole | None = Field(
         default=None, description="CPU threads of the native runtime. Unset: chosen from the CPUs this process may use."
     )
+    replicas: Annotated[Whole, Field(ge=1, le=limits.REPLICAS_MAX)] = Field(
+        default=1, description="Worker processes that each hold this model; requests go to the least busy one."
+    )
+    cpus: Annotated[Text, Field(pattern=limits.CPU_LIST_PATTERN)] | None = Field(
+        default=None,
+        description='CPUs of this model\'s workers, such as `"0-3,6"`. Unset: all that the daemon may use.',
+    )
     max_input_len: Tokens | None = Field(
         default=None, description="Longest prompt in tokens. Unset: 4096, or what the model takes when that is less."
     )
@@ -226,6 +233,24 @@ class EngineSettings(Section):
     )
 
 
+class WorkerLimits(Section):
+    """When a worker process is given up and replaced; its requests end with an error, others go on."""
+
+    ping_deadline_seconds: Annotated[Seconds, Field(ge=2)] = Field(
+        default=10.0, description="Longest time a worker may leave the daemon without an answer."
+    )
+    step_deadline_seconds: Seconds = Field(
+        default=120.0, description="Longest time without a completed step while a worker has requests to work on."
+    )
+    cancel_grace_seconds: Seconds = Field(
+        default=10.0, description="Time a worker has to stop a cancelled request before it is ended."
+    )
+    restarts_max: Annotated[Whole, Field(ge=0, le=limits.RESTARTS_MAX)] = Field(
+        default=5, description="Replacements within `restart_window_seconds`; after that the replica stays down."
+    )
+    restart_window_seconds: Seconds = Field(default=600.0, description="Time over which replacements are counted.")
+
+
 class LogSettings(Section):
     """What is written to standard error."""
 
@@ -245,6 +270,7 @@ class Settings(Section):
     server: ServerSettings = Field(default=ServerSettings(), description="HTTP server.")
     admission: AdmissionSettings = Field(default=AdmissionSettings(), description="Queue and deadlines.")
     engines: EngineSettings = Field(default=EngineSettings(), description="Engine bundles.")
+    workers: WorkerLimits = Field(default=WorkerLimits(), description="Worker processes.")
     log: LogSettings = Field(default=LogSettings(), description="Log.")
     models: Annotated[tuple[ModelSettings, ...], Field(max_length=limits.MODELS_MAX)] = Field(
         default=(),

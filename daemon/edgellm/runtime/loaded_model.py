@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm.engines.lease import Lease
-from edgellm.errors import RequestError, UnsupportedParameterError
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.drivers import Driver
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.native_request import NativeRequestBuilder
 from edgellm.runtime.prompt_front_end import PromptFrontEnd
+from edgellm.runtime.request_encoder import RequestEncoder
 from edgellm.runtime.running import OnReleased, RunningGeneration
 
 
@@ -64,15 +64,7 @@ class LoadedModel:
 
     def encode(self, request: GenerationRequest) -> GenerationRequest:
         """Give the request as it will run: tokenised where the runtime takes ids, its answer fitted to the room."""
-        guide = request.params.guide
-        if guide is not None and guide.type not in self.capabilities.guided_decoding:
-            param = f"guided_decoding.{guide.type}"
-            raise UnsupportedParameterError(f"this runtime cannot enforce {param}", param=param)
-        for token_id in request.params.bias_by_token_id:
-            if token_id >= self.capabilities.vocab_size:
-                param = f"logit_bias.{token_id}"
-                raise RequestError(f"{param}: this model has no such token", param=param)
-        return self.front_end.encode(request)
+        return RequestEncoder(self.capabilities, self.front_end).encode(request)
 
     def count(self, request: GenerationRequest) -> int:
         """Give how many tokens the prompt has; takes no place in the runtime."""

@@ -1,11 +1,12 @@
-"""Turns configured models into what serving opens: each is loaded in a thread, with its stages reported."""
+"""Turns configured models into what serving opens: each in worker processes of its own, one a replica."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from edgellm.config.limits import MODEL_NAME_PATTERN
 from edgellm.engines.cache_directory import models_dir
 from edgellm.engines.catalogue import CATALOGUE, locate
 from edgellm.engines.hub.hub_id import parse_hub_id
-from edgellm.engines.progress import Progress
 from edgellm.engines.source import resolve
 from edgellm.errors import ConfigError, ModelSourceError
-from edgellm.runtime.llm import LLM
 from edgellm.service.engine_store import engine_store
-from edgellm.serving.model import LoadProgress, ModelSpec, OpenedModel, ReportProgress
-from edgellm.serving.opened_llm import opened_llm
+from edgellm.service.logs import goes_to_journal
+from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress
+from edgellm.serving.worker.replicas import Replicas
+from edgellm.serving.worker.settings import WorkerSettings, WorkerSpec
 
 _log = logging.getLogger(__name__)
 
@@ -48,9 +49,11 @@ def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
     if not re.fullmatch(MODEL_NAME_PATTERN, name):
         raise ConfigError(f"{name!r} cannot be a model's name — choose one: --model NAME={model.source}")
 
+    workers = _worker_specs(model, name, settings)
+    limits = _worker_settings(settings)
+
     async def open_model(report: ReportProgress) -> OpenedModel:
-        llm = await asyncio.to_thread(_load, model, settings, report)
-        return opened_llm(llm)
+        return await Replicas(workers, limits, report).open()
 
     recommended = CATALOGUE[model.source].sampling if model.source in CATALOGUE else {}
     chosen = model.sampling.model_dump(exclude_none=True)
@@ -75,19 +78,50 @@ def _model_id(source: str, folder: Path) -> str:
     return resolve(source, folder, download=False).model_id
 
 
-def _load(model: ModelSettings, settings: Settings, report: ReportProgress) -> LLM:
-    def show(progress: Progress) -> None:
-        report(LoadProgress(progress.message, progress.fraction))
-
-    return LLM(
-        model.source,
-        cache_dir=str(settings.cache_dir),
-        engine_cache_max_size_gb=settings.engines.cache_max_size_gb,
-        build_on_start=settings.engines.build_on_start,
-        read_only_engine_dirs=settings.engines.read_only_dirs,
-        on_progress=show,
+def _worker_specs(model: ModelSettings, name: str, settings: Settings) -> list[WorkerSpec]:
+    usable = sorted(os.sched_getaffinity(0))
+    cpus = cpu_numbers(model.cpus) if model.cpus else ()
+    if absent := [number for number in cpus if number not in usable]:
+        raise ConfigError(f"model {name}: cpus names CPU {absent[0]}, which the daemon may not use")
+    arguments = {
+        "model": model.source,
+        "cache_dir": str(settings.cache_dir),
+        "engine_cache_max_size_gb": settings.engines.cache_max_size_gb,
+        "build_on_start": settings.engines.build_on_start,
+        "read_only_engine_dirs": list(settings.engines.read_only_dirs),
         **llm_arguments(model),
+    }
+    if model.replicas > 1 and model.threads is None:
+        arguments["threads"] = max(1, len(cpus or usable) // model.replicas)
+    spec = WorkerSpec(
+        name=name,
+        arguments=arguments,
+        cpus=cpus,
+        log_level=settings.log.level,
+        log_format=settings.log.format,
+        log_to_journal=goes_to_journal(),
     )
+    return [replace(spec, name=f"{name}/{number}") for number in range(model.replicas)]
+
+
+def _worker_settings(settings: Settings) -> WorkerSettings:
+    workers = settings.workers
+    return WorkerSettings(
+        ping_deadline_seconds=workers.ping_deadline_seconds,
+        step_deadline_seconds=workers.step_deadline_seconds,
+        cancel_grace_seconds=workers.cancel_grace_seconds,
+        restarts_max=workers.restarts_max,
+        restart_window_seconds=workers.restart_window_seconds,
+    )
+
+
+def cpu_numbers(cpu_list: str) -> tuple[int, ...]:
+    """``"0-2,6"`` as (0, 1, 2, 6)."""
+    numbers: set[int] = set()
+    for part in cpu_list.split(","):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return tuple(sorted(numbers))
 
 
 def llm_arguments(model: ModelSettings) -> dict[str, Any]:

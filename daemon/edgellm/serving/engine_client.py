@@ -17,16 +17,15 @@ from edgellm.errors import (
     RequestError,
     ShuttingDownError,
 )
-from edgellm.runtime.generation import GenerationRequest, TextPrompt
-from edgellm.runtime.outputs import StreamDelta
-from edgellm.runtime.sampling_params import SamplingParams
+from edgellm.runtime.generation import GenerationRequest
 from edgellm.serving.counters import Counters
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.generation import CancelCause, Generation
 from edgellm.serving.lane import Lane
-from edgellm.serving.model import LoadProgress, ModelEvent, ModelSpec, ServedModel
+from edgellm.serving.model import LoadProgress, ModelEvent, ModelSpec, OpenedModel, ServedModel
 from edgellm.serving.report import Outcome, RequestReport, outcome_of_error
 from edgellm.serving.settings import ServingSettings
+from edgellm.serving.warm_up import produce_a_token
 
 _log = logging.getLogger(__name__)
 
@@ -102,17 +101,20 @@ class EngineClient:
         def report(progress: LoadProgress) -> None:
             loop.call_soon_threadsafe(setattr, model, "progress", progress)
 
+        opened: OpenedModel | None = None
         lanes: Sequence[Lane] = ()
         try:
             opened = await model.spec.open(report)
             lanes = opened.lanes
             model.progress = LoadProgress("warming up")
-            await asyncio.gather(*(_produce_a_token(lane) for lane in lanes))
+            await asyncio.gather(*(produce_a_token(lane) for lane in lanes))
             model.opened(opened)
         except (Exception, asyncio.CancelledError) as error:
             # Whatever a model's loading raises, it costs this model only; the daemon shows it and goes on.
             model.failure = error
             model.apply(ModelEvent.LOST)
+            if opened is not None and opened.close is not None:
+                await opened.close()
             for lane in lanes:
                 await lane.close()
             if isinstance(error, asyncio.CancelledError):
@@ -165,16 +167,14 @@ class EngineClient:
         """How many tokens the prompt has for that model. Takes no slot and no place in the queue."""
         if self._draining:
             raise self._shutting_down()
-        model = self.model(model_name)
-        model.require_capabilities()
-        return await model.lanes[0].count_tokens(request)
+        return await self.model(model_name).require_lane().count_tokens(request)
 
     async def _start(self, job: GenerationJob, report: RequestReport, key: tuple[str, str]) -> Generation:
         model = self.model(job.model)
-        capabilities = model.require_capabilities()
+        lane = model.require_lane()
         requests: list[GenerationRequest] = []
         for prompt in job.prompts:
-            encoded = await model.lanes[0].encode(prompt)
+            encoded = await lane.encode(prompt)
             if encoded.prompt_token_ids is not None and not encoded.prompt_token_ids:
                 raise RequestError("The prompt is empty: it has no tokens.", param="prompt")
             requests += (_choice(encoded, number) for number in range(job.choices))
@@ -185,7 +185,7 @@ class EngineClient:
             requests,
             leases,
             report,
-            capabilities,
+            lane.capabilities,
             token_gap=self.counters.token_gap(model.name),
             on_end=lambda ended: self._ended(ended, key),
         )
@@ -256,10 +256,7 @@ class EngineClient:
             load.cancel()
         await asyncio.gather(*self._loads, return_exceptions=True)
         for model in self._models.values():
-            lanes, model.lanes = model.lanes, ()
-            model.apply(ModelEvent.CLOSE)
-            for lane in lanes:
-                await lane.close()
+            await model.close()
 
 
 def _choice(encoded: GenerationRequest, number: int) -> GenerationRequest:
@@ -267,30 +264,3 @@ def _choice(encoded: GenerationRequest, number: int) -> GenerationRequest:
     if number == 0 or encoded.params.seed is None:
         return encoded
     return replace(encoded, params=replace(encoded.params, seed=(encoded.params.seed + number) % 2**64))
-
-
-async def _produce_a_token(lane: Lane) -> None:
-    """The end of loading: a model counts as ready once it has said something."""
-    params = SamplingParams(temperature=0.0, max_tokens=1, reuse_context=False, cache_generated_tokens=False)
-    request = await lane.encode(GenerationRequest(prompt=TextPrompt("Hello"), params=params))
-    answer = _FirstAnswer()
-    await lane.submit(request, answer)
-    await answer.end
-
-
-class _FirstAnswer:
-    """Receives the answer that nobody reads."""
-
-    def __init__(self) -> None:
-        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def take(self, delta: StreamDelta) -> None:
-        """What a model says first is of no interest; that it ends well is."""
-
-    def ended(self, error: EdgeLLMError | None) -> None:
-        if self.end.done():
-            return
-        if error is not None:
-            self.end.set_exception(error)
-        else:
-            self.end.set_result(None)

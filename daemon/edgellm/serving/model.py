@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol
 
 from edgellm.errors import ConfigError, ModelLoadingError, ModelUnavailableError
 from edgellm.parsing.answer_parser import AUTO
@@ -30,6 +31,8 @@ class ModelState(Enum):
 
 class ModelEvent(Enum):
     OPENED = "opened"  # every lane answers
+    LANE_BACK = "lane back"  # it answers again, others are still missing
+    RESTARTING = "restarting"  # no lane answers, and one is coming back
     LANE_LOST = "lane lost"  # others still answer
     LOST = "lost"  # no lane answers, or loading failed
     CLOSE = "close"
@@ -39,7 +42,11 @@ _ALIVE = (ModelState.READY, ModelState.DEGRADED)
 
 TRANSITIONS: Mapping[tuple[ModelState, ModelEvent], ModelState] = {
     (ModelState.LOADING, ModelEvent.OPENED): ModelState.READY,
+    (ModelState.DEGRADED, ModelEvent.OPENED): ModelState.READY,
+    (ModelState.LOADING, ModelEvent.LANE_BACK): ModelState.DEGRADED,
+    (ModelState.DEGRADED, ModelEvent.LANE_BACK): ModelState.DEGRADED,
     (ModelState.LOADING, ModelEvent.LOST): ModelState.UNAVAILABLE,
+    **{(state, ModelEvent.RESTARTING): ModelState.LOADING for state in _ALIVE},
     **{(state, ModelEvent.LANE_LOST): ModelState.DEGRADED for state in _ALIVE},
     **{(state, ModelEvent.LOST): ModelState.UNAVAILABLE for state in _ALIVE},
     **{(state, ModelEvent.CLOSE): ModelState.UNLOADED for state in ModelState},
@@ -57,12 +64,29 @@ class LoadProgress:
 ReportProgress = Callable[[LoadProgress], None]  # thread-safe, returns at once
 
 
+class LaneObserver(Protocol):
+    """Hears of lanes that come and go after a model was opened. Called on the event loop."""
+
+    def lane_lost(self, lane: Lane, *, is_coming_back: bool = False) -> None: ...
+
+    def lane_back(self, lane: Lane) -> None: ...
+
+    def lane_given_up(self) -> None:
+        """A lane that was to come back will not."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedModel:
-    """What opening a model gives. ``generation_config`` is the checkpoint's own, empty where it has none."""
+    """What opening a model gives. ``generation_config`` is the checkpoint's own, empty where it has none.
+
+    ``watch`` begins to tell of lanes that are lost and replaced; ``close`` ends whatever keeps the lanes alive.
+    """
 
     lanes: Sequence[Lane]
     generation_config: Mapping[str, object] = field(default_factory=dict)
+    watch: Callable[[LaneObserver], None] | None = None
+    close: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +120,10 @@ class ServedModel:
         self.sampling = SamplingDefaults().overlaid(spec.sampling)
         self.admission = Admission(settings)
         self._settings = settings
+        self._last_lane: Lane | None = None
+        self._lanes_coming_back = 0
+        self._lanes_given_up = 0
+        self._close_lanes: Callable[[], Awaitable[None]] | None = None
 
     @property
     def name(self) -> str:
@@ -106,21 +134,57 @@ class ServedModel:
 
     def opened(self, opened: OpenedModel) -> None:
         self.lanes = tuple(opened.lanes)
+        self._last_lane = self.lanes[0]
+        self._close_lanes = opened.close
         self.sampling = SamplingDefaults().with_generation_config(opened.generation_config).overlaid(self.spec.sampling)
         for lane in self.lanes:
             self.admission.add_lane(lane, _slots_of(lane.capabilities))
         self.failure = None
         self.apply(ModelEvent.OPENED)
+        if opened.watch is not None:
+            opened.watch(self)
 
-    def lane_lost(self, lane: Lane) -> None:
+    # LaneObserver
+
+    def lane_lost(self, lane: Lane, *, is_coming_back: bool = False) -> None:
         """A lane does not answer any more: nothing new goes to it, and what it runs ends by itself."""
         self.lanes = tuple(other for other in self.lanes if other is not lane)
         self.admission.remove_lane(lane)
+        self._lanes_coming_back += is_coming_back
+        self._lane_is_missing()
+
+    def lane_back(self, lane: Lane) -> None:
+        self._lanes_coming_back -= 1
+        self.lanes = (*self.lanes, lane)
+        self._last_lane = lane
+        self.admission.add_lane(lane, _slots_of(lane.capabilities))
+        is_whole = self._lanes_coming_back == 0 and not self._lanes_given_up
+        self.apply(ModelEvent.OPENED if is_whole else ModelEvent.LANE_BACK)
+
+    def lane_given_up(self) -> None:
+        self._lanes_coming_back -= 1
+        self._lanes_given_up += 1
+        self._lane_is_missing()
+
+    def _lane_is_missing(self) -> None:
         if self.lanes:
             self.apply(ModelEvent.LANE_LOST)
+        elif self._lanes_coming_back:
+            if self.state is not ModelState.LOADING:
+                self.apply(ModelEvent.RESTARTING)
         else:
             self.apply(ModelEvent.LOST)
             self.admission.close(self._unavailable)
+
+    async def close(self) -> None:
+        """Release every lane once. Idempotent."""
+        lanes, self.lanes = self.lanes, ()
+        self.apply(ModelEvent.CLOSE)
+        close_lanes, self._close_lanes = self._close_lanes, None
+        if close_lanes is not None:
+            await close_lanes()
+        for lane in lanes:
+            await lane.close()
 
     @property
     def is_alive(self) -> bool:
@@ -129,18 +193,27 @@ class ServedModel:
 
     @property
     def capabilities(self) -> Capabilities | None:
-        return self.lanes[0].capabilities if self.lanes else None
+        return self._last_lane.capabilities if self._last_lane is not None else None
 
-    def require_capabilities(self) -> Capabilities:
-        """Raises ModelLoadingError or ModelUnavailableError while the model cannot take a request."""
-        if self.state is ModelState.LOADING:
+    def require_lane(self) -> Lane:
+        """A lane to ask what the model can do and to encode with, even while its replacement is on the way.
+
+        Raises ModelLoadingError or ModelUnavailableError while the model cannot take a request.
+        """
+        if self.lanes:
+            return self.lanes[0]
+        if self.state is not ModelState.LOADING:
+            raise self._unavailable()
+        if self._last_lane is None:
             raise ModelLoadingError(
                 f"The model is still loading ({self.progress.stage}).",
                 retry_after_seconds=self._settings.loading_retry_after_seconds,
             )
-        if not self.is_alive:
-            raise self._unavailable()
-        return self.lanes[0].capabilities
+        return self._last_lane
+
+    def require_capabilities(self) -> Capabilities:
+        """Raises ModelLoadingError or ModelUnavailableError while the model cannot take a request."""
+        return self.require_lane().capabilities
 
     def plan(self, prompt: ChatPrompt, params: SamplingParams, *, guide_asked_as: str = "") -> AnswerPlan:
         """What a chat request's tools, guide and thinking mean for this model; ``guide_asked_as`` names its field."""

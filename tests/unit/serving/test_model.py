@@ -21,10 +21,11 @@ def served(*lanes: ScriptedLane, **sampling: object) -> ServedModel:
     return model
 
 
-def test_every_state_can_be_closed_and_only_a_loading_model_opens() -> None:
+def test_every_state_can_be_closed_and_only_a_model_that_lacks_lanes_opens() -> None:
     for state in ModelState:
         assert TRANSITIONS[state, ModelEvent.CLOSE] is ModelState.UNLOADED
-    assert [state for state in ModelState if (state, ModelEvent.OPENED) in TRANSITIONS] == [ModelState.LOADING]
+    opening = {state for state in ModelState if (state, ModelEvent.OPENED) in TRANSITIONS}
+    assert opening == {ModelState.LOADING, ModelState.DEGRADED}
 
 
 def test_a_model_that_loses_a_lane_is_degraded_and_one_that_loses_all_is_unavailable() -> None:
@@ -42,6 +43,55 @@ def test_a_model_that_loses_a_lane_is_degraded_and_one_that_loses_all_is_unavail
     for ticket in running:
         ticket.leases[0].release()
     assert model.admission.running == 0
+
+
+def test_a_model_whose_only_lane_is_coming_back_lets_requests_wait_for_it() -> None:
+    lane, replacement = ScriptedLane(max_batch_size=1), ScriptedLane(max_batch_size=1)
+    model = served(lane)
+    model.lane_lost(lane, is_coming_back=True)
+    assert (model.state, model.is_alive, model.admission.capacity) == (ModelState.LOADING, False, 0)
+    assert model.require_lane() is lane  # what the model can do is known, and prompts can be encoded
+    waiting = model.admission.enter("a")
+    assert waiting.state is TicketState.WAITING
+    model.lane_back(replacement)
+    assert (model.state, waiting.state) == (ModelState.READY, TicketState.GRANTED)
+    assert waiting.leases[0].lane is replacement
+
+
+def test_a_model_with_one_lane_of_two_back_is_degraded_until_the_other_is() -> None:
+    lanes = [ScriptedLane(), ScriptedLane()]
+    model = served(*lanes)
+    for lane in lanes:
+        model.lane_lost(lane, is_coming_back=True)
+    assert model.state is ModelState.LOADING
+    model.lane_back(ScriptedLane())
+    assert model.state is ModelState.DEGRADED
+    model.lane_back(ScriptedLane())
+    assert model.state is ModelState.READY
+
+
+def test_a_lane_that_was_given_up_leaves_the_model_degraded_or_unavailable() -> None:
+    first, second = ScriptedLane(), ScriptedLane()
+    model = served(first, second)
+    model.lane_lost(first, is_coming_back=True)
+    model.lane_given_up()
+    assert model.state is ModelState.DEGRADED
+    model.lane_lost(second, is_coming_back=True)
+    waiting = model.admission.enter("a")
+    model.lane_given_up()
+    assert (model.state, waiting.state) == (ModelState.UNAVAILABLE, TicketState.TURNED_AWAY)
+    with pytest.raises(ModelUnavailableError):
+        model.require_lane()
+
+
+def test_a_lane_that_comes_back_beside_one_that_was_given_up_does_not_make_the_model_whole() -> None:
+    first, second = ScriptedLane(), ScriptedLane()
+    model = served(first, second)
+    model.lane_lost(first, is_coming_back=True)
+    model.lane_given_up()
+    model.lane_lost(second, is_coming_back=True)
+    model.lane_back(ScriptedLane())
+    assert model.state is ModelState.DEGRADED
 
 
 def test_the_operator_wins_over_the_model_and_the_model_over_openai() -> None:

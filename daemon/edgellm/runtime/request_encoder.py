@@ -1,0 +1,57 @@
+"""RequestEncoder: checks a request against a model and prepares its prompt, wherever that model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgellm.errors import RequestError, UnsupportedParameterError
+from edgellm.parsing.prompt_codec import PromptCodec
+from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.generation import GenerationRequest
+from edgellm.runtime.length_limits import LengthLimits
+from edgellm.runtime.prompt_front_end import MeasuringFrontEnd, PromptFrontEnd, TokenisingFrontEnd
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEncoder:
+    """Thread-safe."""
+
+    capabilities: Capabilities
+    front_end: PromptFrontEnd
+
+    @property
+    def tokenises(self) -> bool:
+        """Prompts become token ids here; otherwise the runtime renders and tokenises for itself."""
+        return isinstance(self.front_end, TokenisingFrontEnd)
+
+    def encode(self, request: GenerationRequest) -> GenerationRequest:
+        """Give the request as it will run. Raises RequestError for what this model cannot do."""
+        guide = request.params.guide
+        if guide is not None and guide.type not in self.capabilities.guided_decoding:
+            param = f"guided_decoding.{guide.type}"
+            raise UnsupportedParameterError(f"this runtime cannot enforce {param}", param=param)
+        for token_id in request.params.bias_by_token_id:
+            if token_id >= self.capabilities.vocab_size:
+                param = f"logit_bias.{token_id}"
+                raise RequestError(f"{param}: this model has no such token", param=param)
+        return self.front_end.encode(request)
+
+    def count(self, request: GenerationRequest) -> int:
+        """Give how many tokens the prompt has."""
+        return self.front_end.count(request)
+
+
+def encoder_of_bundle(
+    bundle_dir: Path, capabilities: Capabilities, count_tokens: Callable[[GenerationRequest], int | None]
+) -> RequestEncoder:
+    """The encoder of a model that is loaded elsewhere; ``count_tokens`` asks the runtime, from a thread that may wait.
+
+    Raises CheckpointError for a bundle whose tokenizer or template cannot be read.
+    """
+    limits = LengthLimits(capabilities.max_input_len, capabilities.max_kv_cache_capacity)
+    if capabilities.runtime == "native":
+        codec = PromptCodec.from_bundle(bundle_dir)
+        return RequestEncoder(capabilities, TokenisingFrontEnd(codec, limits, capabilities.vocab_size))
+    return RequestEncoder(capabilities, MeasuringFrontEnd(limits, count_tokens))

@@ -1,0 +1,137 @@
+"""Messages between the front end and a worker: typed, positional, each with a number of its own.
+
+``stream`` numbers a request on one worker; the front end chooses it. A changed field or number needs a new
+PROTOCOL_VERSION: front end and worker are always of one installation, and a mixed one is refused at `Hello`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+PROTOCOL_VERSION = 1
+
+
+class Hello(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    """First frame, to the worker. ``arguments`` are LLM's; ``cpus`` are the ones it may use, empty for all."""
+
+    protocol: int
+    edgellm_version: str
+    arguments: dict[str, Any]
+    cpus: list[int] = []
+    log_level: str = "info"
+    log_format: str = "text"
+    log_to_journal: bool = False
+
+
+class Submit(msgspec.Struct, array_like=True, frozen=True, tag=2):
+    """A request. ``prompt`` is None where ``token_ids`` say it all; ``params`` are those that differ from defaults."""
+
+    stream: int
+    params: dict[str, Any]
+    token_ids: list[int] | None = None
+    prompt: dict[str, Any] | None = None
+    cache_domain: str = ""
+
+
+class Cancel(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    stream: int
+
+
+class Credit(msgspec.Struct, array_like=True, frozen=True, tag=4):
+    """The front end has taken ``deltas`` of the stream: as many more may come."""
+
+    stream: int
+    deltas: int
+
+
+class Ping(msgspec.Struct, array_like=True, frozen=True, tag=5):
+    number: int
+
+
+class Count(msgspec.Struct, array_like=True, frozen=True, tag=6):
+    """Count the prompt's tokens with the runtime's own tokenizer; ``number`` is what the answer names."""
+
+    number: int
+    params: dict[str, Any]
+    prompt: dict[str, Any]
+
+
+class Shutdown(msgspec.Struct, array_like=True, frozen=True, tag=7):
+    """Close the runtime and exit; what still runs is cancelled."""
+
+
+class Loading(msgspec.Struct, array_like=True, frozen=True, tag=20):
+    stage: str
+    fraction: float | None = None
+
+
+class Ready(msgspec.Struct, array_like=True, frozen=True, tag=21):
+    """The model is loaded. ``capabilities`` are the fields of Capabilities."""
+
+    protocol: int
+    capabilities: dict[str, Any]
+    model_id: str
+    bundle_dir: str
+
+
+class NotLoaded(msgspec.Struct, array_like=True, frozen=True, tag=22):
+    """The model cannot be loaded, for a reason that is the operator's to read. The worker exits after it."""
+
+    code: str
+    message: str
+
+
+class Accepted(msgspec.Struct, array_like=True, frozen=True, tag=23):
+    stream: int
+
+
+class Delta(msgspec.Struct, array_like=True, frozen=True, tag=24, omit_defaults=True):
+    """The fields of StreamDelta that text needs. An entry of ``logprobs`` is token id, logprob, token, bytes."""
+
+    stream: int
+    text: str
+    token_ids: list[int]
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    matched_stop: int | None = None
+    logprobs: list[list[tuple[int, float, str, bytes]]] | None = None
+
+
+class Final(msgspec.Struct, array_like=True, frozen=True, tag=25):
+    """The runtime has let go of the stream. ``error`` is None when it ended well, as its last delta says."""
+
+    stream: int
+    error: Failure | None = None
+    runtime_is_broken: bool = False
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    """An error of our tree by its class name; the text was made for clients."""
+
+    error: str
+    message: str
+    param: str | None = None
+    retry_after_seconds: float = 1.0
+
+
+class Pong(msgspec.Struct, array_like=True, frozen=True, tag=26):
+    """``steps_completed`` grows while the runtime works; ``resident`` streams are those it has not let go of."""
+
+    number: int
+    steps_completed: int
+    resident: int
+    scheduling: dict[str, int] | None = None
+    context_cache: dict[str, int] | None = None
+
+
+class Counted(msgspec.Struct, array_like=True, frozen=True, tag=27):
+    number: int
+    tokens: int | None
+    error: Failure | None = None
+
+
+ToWorker = Hello | Submit | Cancel | Credit | Ping | Count | Shutdown
+ToFrontEnd = Loading | Ready | NotLoaded | Accepted | Delta | Final | Pong | Counted
