@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = WorkerSettings(
     start_deadline_seconds=10.0,
     ping_interval_seconds=0.1,
-    ping_deadline_seconds=3.0,
-    step_deadline_seconds=3.0,
+    ping_deadline_seconds=8.0,
+    step_deadline_seconds=8.0,
     cancel_grace_seconds=3.0,
     restart_delay_seconds=0.05,
 )
