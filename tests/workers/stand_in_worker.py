@@ -11,8 +11,6 @@ from typing import Any
 
 from tests.unit.serving.scripted_lane import capabilities
 
-from edgellm.runtime.capabilities import Capabilities
-from edgellm.serving.worker.conversion import capability_fields
 from edgellm.serving.worker.frames import FrameReader, FrameWriter
 from edgellm.serving.worker.messages import (
     PROTOCOL_VERSION,
@@ -49,8 +47,7 @@ def main(mode: str, bundle_dir: str, descriptor: int) -> None:
                         os.kill(os.getpid(), signal.SIGSEGV)
                     if mode == "says nothing":
                         time.sleep(3600)
-                    ours: Capabilities = capabilities()
-                    send(Ready(PROTOCOL_VERSION, capability_fields(ours), "stand-in", bundle_dir))
+                    send(Ready(PROTOCOL_VERSION, capabilities(), "stand-in", bundle_dir))
                 case Ping(number):
                     if mode != "stops answering" or resident < 2:
                         send(Pong(number, 0 if mode == "makes no step" and resident > 1 else number, resident))

@@ -77,7 +77,7 @@ def test_logprobs_usage_and_stop_strings_cross_the_frames(tiny_model: Path, cach
 
 def test_what_cannot_be_run_is_refused_with_the_error_of_its_kind(tiny_model: Path, cache_dir: Path) -> None:
     async def scenario() -> None:
-        async with serving(real(tiny_model, cache_dir, max_input_len=8)) as client:
+        async with serving(real(tiny_model, cache_dir, max_input_len=64)) as client:
             with pytest.raises(ContextLengthError):
                 await begin(client, text="many words " * 40)
             with pytest.raises(InvalidSchemaError):

@@ -25,7 +25,15 @@ OTHER_VARIABLES = frozenset(
     for name in (
         *("CONFIG", "MODEL", "DEBUG", "API_KEY", "URL"),
         *("PYTHON", "TESTS", "VENV", "GGML_DIR", "SANITIZE", "TEST_CACHE"),
-        *("PLUGIN_PATH", "PYBIND_DIR", "NCCL_SO_PATH", "IGNORE_EOS", "GDN_TIME_COMMIT", "FORCE_TOKENS_FILE"),
+        *(
+            "PLUGIN_PATH",
+            "PYBIND_DIR",
+            "DEVICE_FILE",
+            "NCCL_SO_PATH",
+            "IGNORE_EOS",
+            "GDN_TIME_COMMIT",
+            "FORCE_TOKENS_FILE",
+        ),
         *("ENABLE_PDL", "DUMP_LOGITS_KVCACHE_DIR", "DSPARK_W", "DISABLE_CUDA_GRAPH"),
     )
 )

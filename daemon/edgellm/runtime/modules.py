@@ -27,6 +27,7 @@ RuntimeChoice = Literal["auto", "tensorrt", "native"]
 
 PLUGIN_VARIABLE = "EDGELLM_PLUGIN_PATH"
 SOURCE_BUILD_VARIABLE = "EDGELLM_PYBIND_DIR"
+DEVICE_FILE_VARIABLE = "EDGELLM_DEVICE_FILE"
 
 # Where NVIDIA keeps things: as announced for later releases, then as in 0.11.
 _BUILDER_MODULES = ("tensorrt_edgellm.builder", "experimental.builder")
@@ -71,12 +72,12 @@ def select_runtime(
 ) -> SelectedRuntime:
     """Load the chosen runtime module. Raises RuntimeUnavailableError with the reason and the remedy.
 
-    ``device_file`` declares a Jetson where it exists; None: that of the host unit.
+    ``device_file`` declares a Jetson where it exists; None: EDGELLM_DEVICE_FILE, else that of the host unit.
     """
     environment = os.environ if environment is None else environment
     if choice == "native":
         return _native("runtime is set to native", environment)
-    declared = read_device_file(device_file or DEVICE_FILE)
+    declared = read_device_file(device_file or _device_file(environment))
     if choice == "tensorrt" or declared is not None:
         cause = (
             f"{declared.path} declares {declared}"
@@ -100,7 +101,11 @@ def platform_facts(device_file: Path | None = None) -> PlatformFacts:
     """Give what this machine has of all that TensorRT Edge-LLM needs."""
     from edgellm.engines.tensorrt.platform_facts import read_platform_facts  # not at every start
 
-    return read_platform_facts(device_file=device_file or DEVICE_FILE)
+    return read_platform_facts(device_file=device_file or _device_file(os.environ))
+
+
+def _device_file(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get(DEVICE_FILE_VARIABLE) or DEVICE_FILE)
 
 
 def _native(reason: str, environment: Mapping[str, str]) -> SelectedRuntime:

@@ -30,7 +30,7 @@ def orin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlatformFacts:
     """A board that is declared one, with everything installed but what this machine's Python lacks."""
     facts = ORIN.facts(tmp_path)
     assert facts.device is not None
-    monkeypatch.setattr(modules, "DEVICE_FILE", facts.device.path)
+    monkeypatch.setenv(modules.DEVICE_FILE_VARIABLE, str(facts.device.path))  # workers read it too
     monkeypatch.setattr(modules, "platform_facts", lambda: facts)
     return facts
 

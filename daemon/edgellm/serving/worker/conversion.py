@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 from edgellm import errors
 from edgellm.errors import AdmissionError, EdgeLLMError, GenerationError, RequestError
-from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
 from edgellm.runtime.outputs import LogprobEntry, StreamDelta
 from edgellm.runtime.sampling_params import SamplingParams
@@ -16,8 +15,6 @@ from edgellm.serving.worker.frames import FrameError
 from edgellm.serving.worker.messages import Count, Delta, Failure, Submit
 
 _PARAM_DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(SamplingParams)}
-_SETS = frozenset({"parameters"})
-_TUPLES = frozenset({"input_modalities", "output_modalities", "guided_decoding"})
 
 
 def to_submit(stream: int, request: GenerationRequest) -> Submit:
@@ -112,25 +109,6 @@ def load_error(code: str, message: str) -> EdgeLLMError:
         ):
             return kind(message)
     return errors.WorkerFailedError(message)
-
-
-def capability_fields(capabilities: Capabilities) -> dict[str, Any]:
-    return {
-        name: list(value) if isinstance(value, (tuple, frozenset)) else value
-        for name, value in asdict(capabilities).items()
-    }
-
-
-def to_capabilities(values: Mapping[str, Any]) -> Capabilities:
-    """Raises FrameError for fields that this version does not know."""
-    converted: dict[str, Any] = {
-        name: frozenset(value) if name in _SETS else tuple(value) if name in _TUPLES else value
-        for name, value in values.items()
-    }
-    try:
-        return Capabilities(**converted)
-    except TypeError:
-        raise FrameError("a worker says that it can do what this version does not know") from None
 
 
 def _param_fields(params: SamplingParams) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from edgellm.runtime.prompt_front_end import prompt_bytes
 from edgellm.runtime.request_encoder import RequestEncoder, encoder_of_bundle
 from edgellm.serving.in_process_lane import INLINE_PROMPT_BYTES
 from edgellm.serving.lane import DeltaReceiver, LaneCounters
-from edgellm.serving.worker.conversion import from_delta_message, to_capabilities, to_error, to_submit
+from edgellm.serving.worker.conversion import from_delta_message, to_error, to_submit
 from edgellm.serving.worker.frames import FrameTooLargeError
 from edgellm.serving.worker.messages import (
     Accepted,
@@ -61,9 +61,8 @@ class WorkerLane:
     async def over(cls, process: WorkerProcess, ready: Ready, cancel_grace_seconds: float) -> Self:
         """Raises CheckpointError for a bundle whose tokenizer or template cannot be read."""
         bundle_dir, counts = Path(ready.bundle_dir), TokenCounts(process)
-        capabilities = to_capabilities(ready.capabilities)
         # Reading a tokenizer takes a while.
-        encoder = await asyncio.to_thread(encoder_of_bundle, bundle_dir, capabilities, counts.ask_from_thread)
+        encoder = await asyncio.to_thread(encoder_of_bundle, bundle_dir, ready.capabilities, counts.ask_from_thread)
         return cls(process, encoder, counts, bundle_dir, cancel_grace_seconds)
 
     @property

@@ -26,7 +26,6 @@ from edgellm.errors import EdgeLLMError
 from edgellm.runtime.llm import LLM
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.in_process_lane import InProcessLane
-from edgellm.serving.worker.conversion import capability_fields
 from edgellm.serving.worker.frames import FrameError, FrameReader, FrameWriter
 from edgellm.serving.worker.messages import (
     PROTOCOL_VERSION,
@@ -139,7 +138,7 @@ class Worker(asyncio.Protocol):
             return
         self._lane = InProcessLane(llm)
         self._streams = WorkerStreams(self._lane, self.send)
-        self.send(Ready(PROTOCOL_VERSION, capability_fields(llm.capabilities), llm.model_id, llm.bundle_dir))
+        self.send(Ready(PROTOCOL_VERSION, llm.capabilities, llm.model_id, llm.bundle_dir))
 
     def _report(self, progress: Progress) -> None:
         """Called on the loading thread."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from edgellm.runtime.capabilities import Capabilities
+
 PROTOCOL_VERSION = 1
 
 
@@ -68,10 +70,10 @@ class Loading(msgspec.Struct, array_like=True, frozen=True, tag=20):
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True, tag=21):
-    """The model is loaded. ``capabilities`` are the fields of Capabilities."""
+    """The model is loaded."""
 
     protocol: int
-    capabilities: dict[str, Any]
+    capabilities: Capabilities
     model_id: str
     bundle_dir: str
 

@@ -25,10 +25,8 @@ from edgellm.runtime.generation import ChatPrompt, GenerationRequest, TextPrompt
 from edgellm.runtime.outputs import LogprobEntry, StreamDelta
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.worker.conversion import (
-    capability_fields,
     from_delta_message,
     load_error,
-    to_capabilities,
     to_count,
     to_delta_message,
     to_error,
@@ -37,7 +35,7 @@ from edgellm.serving.worker.conversion import (
     to_submit,
 )
 from edgellm.serving.worker.frames import FrameError
-from edgellm.serving.worker.messages import Count, Delta, Failure, Submit
+from edgellm.serving.worker.messages import Count, Delta, Failure, Ready, Submit
 
 PARAMS = st.builds(
     SamplingParams,
@@ -161,8 +159,5 @@ def test_a_load_failure_keeps_its_exit_code() -> None:
 
 
 def test_capabilities_are_the_same_on_the_other_side() -> None:
-    ours = capabilities()
-    fields = msgspec.msgpack.decode(msgspec.msgpack.encode(capability_fields(ours)))
-    assert to_capabilities(fields) == ours
-    with pytest.raises(FrameError):
-        to_capabilities({**fields, "telepathy": True})
+    ready = Ready(1, capabilities(), "tiny", "bundle")
+    assert over_the_wire(ready) == ready

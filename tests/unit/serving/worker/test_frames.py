@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.serving.scripted_lane import capabilities
 
 from edgellm.serving.worker.frames import MAX_FRAME_BYTES, FrameError, FrameReader, FrameTooLargeError, FrameWriter
 from edgellm.serving.worker.messages import (
@@ -49,7 +50,7 @@ TO_FRONT_END = st.one_of(
     st.builds(Final, NUMBERS, st.none() | st.builds(Failure, st.text(), st.text()), st.booleans()),
     st.builds(Pong, NUMBERS, NUMBERS, NUMBERS),
     st.builds(Counted, NUMBERS, st.none() | NUMBERS),
-    st.builds(Ready, NUMBERS, st.dictionaries(st.text(), NUMBERS), st.text(), st.text()),
+    st.builds(Ready, NUMBERS, st.just(capabilities()), st.text(), st.text()),
 )
 
 
