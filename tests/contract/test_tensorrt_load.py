@@ -5,6 +5,7 @@ The builder is the stand-in, the board is described, and a scripted module is in
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from pathlib import Path
@@ -20,6 +21,8 @@ from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 from tests.unit.engines.jetson_platforms import ORIN
 from tests.unit.runtime.scripted_runtime import ScriptedModule
 
+from edgellm.cli.main import main
+from edgellm.engines.manifest import Manifest
 from edgellm.errors import (
     ConfigError,
     EngineMissingError,
@@ -27,11 +30,12 @@ from edgellm.errors import (
     UnsupportedModalityError,
     UnsupportedModelError,
 )
-from edgellm.runtime import engine_builders, loader, tensorrt_load
+from edgellm.runtime import engine_builders, loader, modules, tensorrt_load
 from edgellm.runtime.llm import LLM
 from edgellm.runtime.modules import SelectedRuntime
 
 REPOSITORY = Path(__file__).parents[2]
+DRAFT = {"model_type": "qwen3", "block_size": 8}
 LENGTHS = {"max_input_len": 128, "max_kv_cache_capacity": 256, "max_batch_size": 2}
 
 
@@ -150,3 +154,33 @@ def test_a_load_that_does_not_fit_is_refused_with_numbers(
     monkeypatch.setattr(loader, "load_tensorrt_bundle", with_little_memory)
     with pytest.raises(InsufficientMemoryError, match=r"needs \d+ MiB of memory, 600 MiB are available.*KV pool 1 MiB"):
         open_llm(checkpoint, tmp_path)
+
+
+def test_the_command_builds_lists_and_explains_engines(
+    module: ScriptedModule, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = described(tmp_path / "vision", {"model_type": "qwen3_vl"})
+    selected = SelectedRuntime("tensorrt", module, "a test")  # type: ignore[arg-type]
+    monkeypatch.setattr(modules, "select_runtime", lambda choice: selected)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")
+    monkeypatch.setenv("EDGELLM_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("EDGELLM_CONFIG", raising=False)
+    speculative = {"method": "dspark", "model": described(tmp_path / "draft", DRAFT)}
+    asked = ["--speculative-config", json.dumps(speculative)]
+    asked += ["--draft-top-k", "2", "--max-image-tokens", "600", "--max-input-len", "128"]
+    assert main(["engine", "explain", model, *asked]) == 0
+    assert "MISS" in capsys.readouterr().out
+    assert main(["engine", "build", model, *asked]) == 0
+    bundle = Path(capsys.readouterr().out.strip())
+    manifest = Manifest.read(bundle / "manifest.json")
+    assert manifest.components == ("spec_base", "spec_draft", "visual")
+    inputs = manifest.key.inputs
+    assert (inputs["profile.spec_type"], inputs["profile.tree_base"]) == ("dspark", True)
+    assert (inputs["profile.max_image_tokens"], inputs["profile.max_input_len"]) == (600, 128)
+    assert (inputs["platform.sm"], inputs["platform.l4t"]) == (87, "R39.2")
+    assert isinstance(inputs["draft"], str)
+    assert main(["engine", "explain", model, *asked]) == 0
+    assert "HIT" in capsys.readouterr().out
+    assert main(["engine", "verify"]) == 0
+    assert main(["engine", "build", model, "--draft-top-k", "0"]) == 78
+    assert "--draft-top-k" in capsys.readouterr().err

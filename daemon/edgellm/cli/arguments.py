@@ -81,6 +81,20 @@ MODEL_OPTIONS = (
     SettingOption("--enable-in-flight-batching", ("enable_in_flight_batching",)),
     SettingOption("--enable-context-reuse", ("enable_context_reuse",)),
     SettingOption("--context-reuse-max-records", ("context_reuse_max_records",), "N"),
+    SettingOption(
+        "--context-reuse-recurrent-snapshot-pool-bytes", ("context_reuse_recurrent_snapshot_pool_bytes",), "BYTES"
+    ),
+    SettingOption(
+        "--context-reuse-partial-kv-snapshot-pool-bytes", ("context_reuse_partial_kv_snapshot_pool_bytes",), "BYTES"
+    ),
+    SettingOption("--max-image-tokens", ("max_image_tokens",), "TOKENS"),
+    SettingOption("--max-image-tokens-per-image", ("max_image_tokens_per_image",), "TOKENS"),
+    SettingOption("--speculative-config", ("speculative_config",), "JSON"),
+    SettingOption("--draft-top-k", ("draft_top_k",), "N"),
+    SettingOption("--draft-step", ("draft_step",), "N"),
+    SettingOption("--verify-tree-size", ("verify_tree_size",), "TOKENS"),
+    SettingOption("--max-verify-tree-size", ("max_verify_tree_size",), "TOKENS"),
+    SettingOption("--max-draft-tree-size", ("max_draft_tree_size",), "TOKENS"),
     SettingOption("--reasoning-parser", ("reasoning_parser",), "NAME"),
     SettingOption("--tool-call-parser", ("tool_call_parser",), "NAME"),
     SettingOption("--enable-auto-tool-choice", ("enable_auto_tool_choice",)),

@@ -8,11 +8,12 @@ from edgellm.cli.arguments import MODEL_OPTIONS, add_setting_options
 from edgellm.cli.engine_context import MODEL_HELP, EngineContext, entry_facts, print_json
 from edgellm.cli.progress_line import ProgressLine
 
-OPTIONS = tuple(
-    option
-    for option in MODEL_OPTIONS
-    if option.path[-1] in ("runtime", "quantisation", "max_input_len", "max_batch_size", "max_kv_cache_capacity")
+_NAMES = (
+    *("runtime", "quantisation", "max_input_len", "max_batch_size", "max_kv_cache_capacity", "max_image_tokens"),
+    *("max_image_tokens_per_image", "speculative_config", "draft_top_k", "draft_step", "verify_tree_size"),
+    *("max_verify_tree_size", "max_draft_tree_size"),
 )
+OPTIONS = tuple(option for option in MODEL_OPTIONS if option.path[-1] in _NAMES)
 
 
 def configure(action: str, parser: argparse.ArgumentParser) -> None:

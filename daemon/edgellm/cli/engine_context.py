@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edgellm.engines.progress import ProgressCallback
     from edgellm.engines.store import Store
     from edgellm.engines.store_entries import Entry
+    from edgellm.runtime.llm_options import LLMOptions
 
 MODEL_HELP = (
     "a catalogue name, a Hugging Face id, a GGUF file or a safetensors directory (default: the configured models)"
@@ -37,19 +38,12 @@ class EngineContext:
         from edgellm.engines.cache_directory import models_dir
         from edgellm.engines.source import resolve
         from edgellm.runtime.engine_builders import build_request, builder_for
-        from edgellm.runtime.llm_options import LLMOptions
         from edgellm.runtime.modules import RuntimeChoice, select_runtime
 
         for model in self.settings.served_models:
-            options = LLMOptions(
-                model=model.source,
-                runtime=model.runtime,
-                quantisation=model.quantisation or "auto",
-                max_input_len=model.max_input_len,
-                max_batch_size=model.max_batch_size,
-                max_kv_cache_capacity=model.max_kv_cache_capacity,
-            )
+            options = build_options(model)
             kind = "native" if model.runtime == "native" else select_runtime(cast(RuntimeChoice, model.runtime)).kind
+            options.refuse_unsupported(kind)
             find = partial(
                 resolve,
                 models_dir=models_dir(self.settings.cache_dir),
@@ -83,6 +77,24 @@ def open_context(namespace: argparse.Namespace) -> EngineContext:
 
     settings = load_from_arguments(namespace, getattr(namespace, "models", None) or (), "MODEL").settings
     return EngineContext(settings, engine_store(settings))
+
+
+def build_options(model: ModelSettings) -> LLMOptions:
+    """The options of a launch that a build depends on."""
+    from edgellm.runtime.llm_options import LLMOptions, SpeculativeConfig
+    from edgellm.service.models import COMPILED_OPTIONS
+
+    speculative = model.speculative_config.model_dump(exclude_none=True) if model.speculative_config else {}
+    return LLMOptions(
+        model=model.source,
+        runtime=model.runtime,
+        quantisation=model.quantisation or "auto",
+        max_input_len=model.max_input_len,
+        max_batch_size=model.max_batch_size,
+        max_kv_cache_capacity=model.max_kv_cache_capacity,
+        speculative=SpeculativeConfig(**speculative),
+        **{name: getattr(model, name) for name in COMPILED_OPTIONS},
+    )
 
 
 def entry_facts(entry: Entry) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from edgellm.cli.main import VERBS, overview, parser_of
 from edgellm.config.environment import environment_variable
 from edgellm.config.load import default_files
-from edgellm.config.settings import ModelSettings, SamplingSettings, Settings
+from edgellm.config.settings import ModelSettings, SamplingSettings, Settings, SpeculativeSettings
 
 _HELP_COLUMNS = 100
 _GENERATED = "<!-- Written by `make reference` from the code; a test fails when it is not current. -->"
@@ -51,7 +51,11 @@ def config_page() -> str:
             for name, field in section.model_fields.items()
             if name != "models" and not _is_section(field)
         ]
-    for title, section in (("`[[models]]`", ModelSettings), ("`[models.sampling]`", SamplingSettings)):
+    for title, section in (
+        ("`[[models]]`", ModelSettings),
+        ("`[models.sampling]`", SamplingSettings),
+        ("`[models.speculative_config]`", SpeculativeSettings),
+    ):
         lines += ["", f"## {title}", "", *_intro(section, title)]
         lines += ["| key | value | default | meaning |", "|---|---|---|---|"]
         lines += [_row(name, field) for name, field in section.model_fields.items() if not _is_section(field)]
@@ -87,9 +91,11 @@ def cli_page() -> str:
     lines += [
         "",
         "Errors are one line on standard error, `edgellm: what — what to do`. Exit codes: 0 done, 64 wrong command",
-        "line, 65 damaged or unsupported model or a request that the server refuses, 66 model not there, 69 no usable",
-        "runtime, port or server, 70 internal error, 73 unusable cache, 74 output that cannot be written, 77 a key",
-        "that the server refuses, 78 wrong configuration, 130 interrupted. `--debug` shows tracebacks.",
+        "line, 65 damaged or unsupported model or a request that the server refuses, 66 model not there, 68 no usable",
+        "runtime, 69 no usable port or server, 70 internal error or a failed build, 71 too little memory, 72 no engine",
+        "and no leave to build one, 73 unusable cache, 74 output that cannot be written, 75 no answer of a hub,",
+        "77 a key that the server or a hub refuses, 78 wrong configuration, 130 interrupted. `--debug` shows",
+        "tracebacks.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -103,7 +109,9 @@ def _intro(section: type[BaseModel], title: str) -> list[str]:
 
 
 def _is_section(field: FieldInfo) -> bool:
-    return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    """A table, or a table that may be left out."""
+    kinds = get_args(field.annotation) or (field.annotation,)
+    return any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
 
 
 def _row(name: str, field: FieldInfo, *further: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -88,6 +89,11 @@ def _refuse_lookalike(variable: str, known: Mapping[str, object]) -> None:
 
 def parse_text(text: str, annotation: Any) -> Any:
     kinds = set(_kinds(annotation))
+    if any(issubclass(kind, BaseModel) for kind in kinds):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text  # no table either: what is wrong with it is said where settings are checked
     if tuple in kinds:
         return [part.strip() for part in text.split(",") if part.strip()]
     if kinds & {int, float, bool}:

@@ -19,6 +19,7 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(strict=True, gt=0, le=limits.DURATION_SECONDS_MAX, allow_inf_nan=False)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=limits.TOKENS_MAX)]
+PoolBytes = Annotated[int, Field(strict=True, ge=0, le=limits.SNAPSHOT_POOL_BYTES_MAX)]
 
 
 class Section(BaseModel):
@@ -130,6 +131,20 @@ class SamplingSettings(Section):
     max_new_tokens: Tokens | None = Field(default=None, description="Longest answer of a request that names no length.")
 
 
+class SpeculativeSettings(Section):
+    """Speculative decoding on TensorRT: a cheap draft proposes tokens, the model checks several at once."""
+
+    method: Literal["eagle3", "mtp", "dflash", "jetspec", "dspark"] = Field(
+        default=..., description="How drafts are made. An engine is compiled for one method."
+    )
+    model: Text | None = Field(
+        default=None, description="Draft checkpoint, named as a source; every method but `mtp` needs one."
+    )
+    num_speculative_tokens: Tokens | None = Field(
+        default=None, description="Tokens proposed at once. Unset: what the engine was compiled for, or 6."
+    )
+
+
 class ModelSettings(Section):
     """One served model."""
 
@@ -179,6 +194,36 @@ class ModelSettings(Section):
     )
     context_reuse_max_records: Annotated[Whole, Field(ge=1, le=limits.CONTEXT_RECORDS_MAX)] | None = Field(
         default=None, description="Prefixes kept for reuse. Unset: the runtime's default."
+    )
+    context_reuse_recurrent_snapshot_pool_bytes: PoolBytes | None = Field(
+        default=None, description="Memory for recurrent states of hybrid models on TensorRT. Unset: none."
+    )
+    context_reuse_partial_kv_snapshot_pool_bytes: PoolBytes | None = Field(
+        default=None, description="Memory for prefixes that end within a page, on TensorRT. Unset: none."
+    )
+    max_image_tokens: Tokens | None = Field(
+        default=None, description="Image tokens of one request that a TensorRT engine is compiled for."
+    )
+    max_image_tokens_per_image: Tokens | None = Field(
+        default=None, description="Image tokens of one image that a TensorRT engine is compiled for."
+    )
+    speculative_config: SpeculativeSettings | None = Field(
+        default=None, description="Speculative decoding on TensorRT; on the command line a JSON object."
+    )
+    draft_top_k: Tokens | None = Field(
+        default=None, description="Branches of a draft; 1 is a line. Unset: 10 for `eagle3`, else 1."
+    )
+    draft_step: Tokens | None = Field(
+        default=None, description="Steps of a draft, where `num_speculative_tokens` is unset. Unset: 6."
+    )
+    verify_tree_size: Tokens | None = Field(
+        default=None, description="Tokens the model checks at once. Unset: what the engine was compiled for."
+    )
+    max_verify_tree_size: Tokens | None = Field(
+        default=None, description="Most tokens to check at once that an engine is compiled for."
+    )
+    max_draft_tree_size: Tokens | None = Field(
+        default=None, description="Most tokens to propose at once that a draft engine is compiled for."
     )
     reasoning_parser: Literal["auto", "none", "qwen3", "deepseek_r1", "muse_glimmer", "nemotron"] = Field(
         default="auto",

@@ -25,6 +25,17 @@ from edgellm.serving.worker.settings import WorkerSettings, WorkerSpec
 
 _log = logging.getLogger(__name__)
 
+# Settings that decide what a TensorRT engine is compiled for, or how it is launched; LLM's arguments of these names.
+COMPILED_OPTIONS = (
+    "max_image_tokens",
+    "max_image_tokens_per_image",
+    "draft_top_k",
+    "draft_step",
+    "verify_tree_size",
+    "max_verify_tree_size",
+    "max_draft_tree_size",
+)
+
 
 def model_specs(settings: Settings) -> Sequence[ModelSpec]:
     """One spec a served model. Raises for a source that is not there."""
@@ -137,5 +148,9 @@ def llm_arguments(model: ModelSettings) -> dict[str, Any]:
         "enable_in_flight_batching": model.enable_in_flight_batching,
         "enable_context_reuse": model.enable_context_reuse,
         "context_cache_max_records": model.context_reuse_max_records,
+        "context_cache_recurrent_snapshot_pool_bytes": model.context_reuse_recurrent_snapshot_pool_bytes,
+        "context_cache_partial_kv_snapshot_pool_bytes": model.context_reuse_partial_kv_snapshot_pool_bytes,
+        "speculative_config": model.speculative_config and model.speculative_config.model_dump(exclude_none=True),
+        **{name: getattr(model, name) for name in COMPILED_OPTIONS},
     }
     return {name: value for name, value in arguments.items() if value is not None}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from edgellm.config import Flag, LoadedSettings, load_settings
+from edgellm.config import Flag, LoadedSettings, ModelSettings, load_settings
+from edgellm.config.environment import parse_text
 from edgellm.config.load import default_files
 from edgellm.errors import ConfigError
 
@@ -216,3 +218,47 @@ def test_engine_folders_of_a_file_are_taken_from_its_folder(tmp_path: Path) -> N
     file.write_text("[engines]\ncache_max_size_gb = 0\n")
     with pytest.raises(ConfigError, match=r"engines.cache_max_size_gb must be greater than 0"):
         load_settings(file=file, environ={})
+
+
+def speculative_flag(text: str) -> Flag:
+    """As the command line reads it."""
+    value = parse_text(text, ModelSettings.model_fields["speculative_config"].annotation)
+    return Flag(value, "--speculative-config")
+
+
+SPECULATIVE_TABLE = """
+[[models]]
+source = "m"
+draft_top_k = 2
+[models.speculative_config]
+method = "eagle3"
+model = "org/draft"
+num_speculative_tokens = 5
+"""
+
+
+def test_speculative_decoding_is_a_table_in_a_file_and_json_on_the_command_line(tmp_path: Path) -> None:
+    expected = {"method": "eagle3", "model": "org/draft", "num_speculative_tokens": 5}
+    (model,) = load(SPECULATIVE_TABLE, tmp_path).settings.models
+    assert model.speculative_config is not None
+    assert (model.speculative_config.model_dump(), model.draft_top_k) == (expected, 2)
+    flag = speculative_flag(json.dumps(expected))
+    (model,) = load_settings(environ=NO_ENVIRONMENT, model_flags={"speculative_config": flag}).settings.served_models
+    assert model.speculative_config is not None
+    assert model.speculative_config.model_dump() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", r"--speculative-config: models\[0\]\.speculative_config must be a table"),
+        ('"eagle3"', r"--speculative-config: "),
+        ('{"method": "gemma4_mtp"}', r"--speculative-config: .*method must be 'eagle3', 'mtp'"),
+        ('{"model": "d"}', r"speculative_config\.method is required"),
+        ('{"method": "mtp", "tokens": 3}', r"--speculative-config: .*tokens"),
+        ('{"method": "mtp", "num_speculative_tokens": 0}', r"--speculative-config: .*must be at least 1"),
+    ],
+)
+def test_a_wrong_speculative_config_is_named(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_settings(environ=NO_ENVIRONMENT, model_flags={"speculative_config": speculative_flag(text)})

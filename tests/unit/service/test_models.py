@@ -1,0 +1,46 @@
+"""Settings of a model reach LLM under the names of its arguments, all of them, and unset ones not at all."""
+
+from __future__ import annotations
+
+import inspect
+
+from edgellm.config import ModelSettings
+from edgellm.runtime.llm import LLM
+from edgellm.service.models import llm_arguments
+
+# Settings that are for serving, not for the runtime.
+SERVED = {"source", "name", "sampling", "reasoning_parser", "tool_call_parser", "enable_auto_tool_choice"}
+VALUES = {
+    "runtime": "tensorrt",
+    "executor": "ggml",
+    "threads": 2,
+    "quantisation": "q8_0",
+    "max_input_len": 3,
+    "max_batch_size": 4,
+    "max_kv_cache_capacity": 5,
+    "enable_in_flight_batching": False,
+    "enable_context_reuse": True,
+    "context_reuse_max_records": 6,
+    "context_reuse_recurrent_snapshot_pool_bytes": 7,
+    "context_reuse_partial_kv_snapshot_pool_bytes": 8,
+    "max_image_tokens": 9,
+    "max_image_tokens_per_image": 10,
+    "speculative_config": {"method": "mtp", "num_speculative_tokens": 11},
+    "draft_top_k": 12,
+    "draft_step": 13,
+    "verify_tree_size": 14,
+    "max_verify_tree_size": 15,
+    "max_draft_tree_size": 16,
+}
+
+
+def test_every_setting_of_a_model_reaches_the_runtime() -> None:
+    assert set(ModelSettings.model_fields) == set(VALUES) | SERVED
+    arguments = llm_arguments(ModelSettings(source="m", **VALUES))  # type: ignore[arg-type]
+    renamed = {name.replace("context_reuse_", "context_cache_"): value for name, value in VALUES.items()}
+    assert arguments == renamed
+    assert set(arguments) <= set(inspect.signature(LLM).parameters)
+
+
+def test_what_is_not_set_is_left_to_the_defaults() -> None:
+    assert llm_arguments(ModelSettings(source="m")) == {"runtime": "auto", "executor": "auto"}
