@@ -51,6 +51,10 @@ class OutputStyle:
             tool_parser=self.tool_parser if tool_parser == AUTO else tool_parser,
         )
 
+    def with_tools_shown(self) -> OutputStyle:
+        """The style of a template that cannot be looked into: the runtime that renders it decides about tools."""
+        return replace(self, shows_tools=True)
+
     def starts_in_reasoning(self, *, enable_thinking: bool) -> bool:
         """Whether answers to prompts of this template begin inside reasoning."""
         opens = self.opens_reasoning_when_thinking if enable_thinking else self.opens_reasoning

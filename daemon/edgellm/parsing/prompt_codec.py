@@ -45,7 +45,7 @@ class PromptCodec:
             raise UnsupportedModelError(f"{TOKENIZER_FILE}: tokenizers of kind {kind} are not supported (BPE is)")
         self._longest_token_bytes = longest_token_bytes(json.loads(tokenizer_json))
         self._guard = SpecialTextGuard(tokenizer_json, self._tokenizer)
-        self.special_tokens = _special_tokens(config)
+        self.special_tokens = named_tokens(config)
         self.template: ChatTemplate | None = None
         self.traits: TemplateTraits | None = None
         if template_source is not None:
@@ -197,7 +197,7 @@ def _checked(text: str, path: str) -> str:
     return text
 
 
-def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+def named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     """The texts of named tokens; a token is a text or an object with its text as content."""
     tokens: dict[str, str] = {}
     for name in SPECIAL_TOKEN_NAMES:

@@ -14,6 +14,7 @@ from edgellm.engines.tensorrt.layout import EngineLayout
 from edgellm.errors import CheckpointError, UnsupportedModelError
 from edgellm.runtime.assembly import assemble, make_driver
 from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.checkpoint_style import checkpoint_style
 from edgellm.runtime.contract import RuntimeModule
 from edgellm.runtime.engine_shape import SPEECH_NEEDS_BLOCKING, engine_shape, refuse_in_flight
 from edgellm.runtime.guided_decoding import GUIDE_TYPES
@@ -48,6 +49,7 @@ def load_tensorrt_bundle(
         "build with a smaller max_kv_cache_capacity or max_batch_size, choose a smaller model, or end other programs",
         read_available,
     )
+    style, template_fields = checkpoint_style(source.path, source.model_id)
     driver = make_driver(
         module,
         layout,
@@ -77,6 +79,8 @@ def load_tensorrt_bundle(
             guided_decoding=GUIDE_TYPES,
             speculative_method=metadata.speculation.method,
             kv_cache_dtype=metadata.kv_cache_dtype,
+            template_fields=template_fields,
+            output_style=style,
             speech_refusal=SPEECH_NEEDS_BLOCKING if found.has_speech and shape.in_flight_batching else "",
         ),
     )

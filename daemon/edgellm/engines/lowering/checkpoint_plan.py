@@ -29,10 +29,10 @@ from edgellm.engines.lowering.tensor_map import plan_tensors
 from edgellm.engines.lowering.vocabulary import Vocabulary, read_vocabulary
 from edgellm.engines.progress import Progress, ProgressCallback
 from edgellm.engines.source import ModelSource
-from edgellm.errors import CheckpointError, ModelSourceError
+from edgellm.engines.template_file import chat_template
+from edgellm.errors import ModelSourceError
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
-DEFAULT_TEMPLATE_NAME = "default"
 
 
 class CheckpointPlan:
@@ -60,7 +60,7 @@ class CheckpointPlan:
         )
         generation = checkpoint.optional_object(names.GENERATION_CONFIG_FILE)
         tokens = _named_tokens(checkpoint)
-        template = _chat_template(checkpoint)
+        template = chat_template(checkpoint.directory)
         content = ModelFileContent(
             name=self._source.model_id,
             config=config,
@@ -147,18 +147,3 @@ def _first_id(
 def _end_tokens(vocabulary: Vocabulary, tokens: Mapping[str, str | None], declared: tuple[int, ...]) -> tuple[int, ...]:
     named = vocabulary.id_of(tokens["eos_token"])
     return tuple(dict.fromkeys([*([] if named is None else [named]), *declared]))
-
-
-def _chat_template(checkpoint: Checkpoint) -> str | None:
-    """The template file wins over the one inside tokenizer_config.json; of several the default one counts."""
-    text = checkpoint.optional_text(names.CHAT_TEMPLATE_FILE)
-    if text is not None:
-        return text
-    path = checkpoint.directory / names.TOKENIZER_CONFIG_FILE
-    template = checkpoint.optional_object(names.TOKENIZER_CONFIG_FILE).get("chat_template")
-    if isinstance(template, list):
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        template = named.get(DEFAULT_TEMPLATE_NAME)
-    if template is not None and not isinstance(template, str):
-        raise CheckpointError(f"{path}: chat_template is not a text")
-    return template
