@@ -17,6 +17,7 @@ from tests.bench.machine import CpuTicks, describe_machine
 from tests.bench.request_costs import request_costs
 from tests.bench.results_table import README, findings_table, runtime_table, write_results
 from tests.bench.runtime_comparison import ComparedModel, ComparisonRow, compare
+from tests.bench.store_comparison import compare_digest_with_hashing, compare_hit_with_load, compare_lowering_with_copy
 from tests.bench.worker_process import WorkerProcess
 from tests.http.daemon_process import Daemon
 from tests.models.bundles import stored_bundle
@@ -26,7 +27,7 @@ from tests.models.requantise import write_requantised_copy
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.source import resolve
 
-SECTIONS = ("runtime", "http", "front_end", "memory")
+SECTIONS = ("runtime", "http", "front_end", "memory", "store")
 DEFAULT_ROUNDS = 7
 
 
@@ -87,6 +88,15 @@ def measure_memory(folder: Path) -> list[Finding]:
     return [front_end_memory(folder)]
 
 
+def measure_store(folder: Path, rounds: int) -> list[Finding]:
+    say(f"hit path against load: {rounds} rounds")
+    findings = compare_hit_with_load(folder, rounds)
+    say(f"digest of 4 GiB against hashing: {rounds} rounds")
+    findings += compare_digest_with_hashing(folder, rounds)
+    say(f"lowering against file copy: {rounds} rounds")
+    return findings + compare_lowering_with_copy(folder, rounds)
+
+
 def measured(section: str, folder: Path, rounds: int) -> str:
     """The section's table below a line that says when, where and how quietly it was measured."""
     start, start_ticks = time.monotonic(), CpuTicks.now()
@@ -97,6 +107,8 @@ def measured(section: str, folder: Path, rounds: int) -> str:
         table = findings_table(measure_http(folder, rounds))
     elif section == "front_end":
         table = findings_table(measure_front_end(folder, rounds))
+    elif section == "store":
+        table = findings_table(measure_store(folder, rounds))
     else:
         table = findings_table(measure_memory(folder))
     stolen = CpuTicks.now().stolen_percent_since(start_ticks)

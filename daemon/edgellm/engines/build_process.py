@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from edgellm.engines.resources.available_memory import available_memory_bytes
 from edgellm.errors import BuildFailedError, InsufficientMemoryError
 
 LAUNCHER = Path(__file__).with_name("build_launcher.py")
@@ -25,7 +26,6 @@ MAX_LOG_BYTES = 16 << 20
 TAIL_BYTES = 4096
 MEMORY_FLOOR_BYTES = 192 << 20
 """A build is ended when less than this is left for everything else on the machine."""
-MEMINFO_FILE = Path("/proc/meminfo")
 
 LineHandler = Callable[[str], None]
 _Lines = queue.Queue[tuple[LineHandler, str] | None]
@@ -87,17 +87,6 @@ def log_tail(log: Path) -> str:
             return stream.read(TAIL_BYTES).decode("utf-8", "replace").strip()
     except OSError:
         return ""
-
-
-def available_memory_bytes() -> int | None:
-    """MemAvailable of this machine; None where it is not said."""
-    try:
-        for line in MEMINFO_FILE.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
 
 
 def _watch(

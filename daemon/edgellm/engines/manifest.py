@@ -164,7 +164,7 @@ class _Reader:
         builder = self._exactly("builder", fields["builder"], ("name", "log"))
         files = self._files("files", fields["files"])
         log_name = builder["log"]
-        if log_name is not None and log_name not in files:
+        if log_name is not None and (not isinstance(log_name, str) or log_name not in files):
             self._fail("builder.log", "names no file of the bundle")
         created = self._text("created", fields["created"])
         if not _CREATED.fullmatch(created):

@@ -22,11 +22,14 @@ from edgellm.engines.bundle import Bundle
 from edgellm.engines.engine_key import EngineKey
 from edgellm.engines.fingerprint import PlatformFingerprint
 from edgellm.engines.progress import Progress, ProgressCallback
+from edgellm.engines.resources.estimate import require_memory
+from edgellm.engines.resources.native_memory import lowering_estimate
 from edgellm.engines.source import ModelSource, SourceKind
 from edgellm.errors import BuildFailedError, ConfigError, EdgeLLMError
 
 COMPONENT = "llm"
 LOG_FILE = "build.log"
+MEMORY_REMEDY = "stop what else runs, or build on another machine and bring the engine here as an archive"
 AUTO_QUANTISATION = "q8_0"
 """Keeps what 16-bit weights can do, at half their size."""
 
@@ -52,8 +55,13 @@ class NativeBuilder:
 
         profile = resolved_profile(request)
         lowering = plan_for(request.source, profile.quantisation)
+        estimate = lowering_estimate(lowering.output_bytes, lowering.vocab_size)
+        require_memory(estimate, request.source.model_id, MEMORY_REMEDY)
         return NativePlan(
-            request.source, profile.quantisation, lowering.checkpoint_digest, BuildEstimate(lowering.output_bytes)
+            request.source,
+            profile.quantisation,
+            lowering.checkpoint_digest,
+            BuildEstimate(estimate.disk_bytes, estimate.memory_bytes),
         )
 
     def validate(self, directory: Path) -> None:

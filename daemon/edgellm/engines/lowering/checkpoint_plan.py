@@ -50,6 +50,7 @@ class CheckpointPlan:
         except OSError as error:
             raise ModelSourceError(f"{source.path}: {error.strerror}") from None
         self.output_bytes = model_file_bytes(self._tensors, self.quantisation)
+        self.vocab_size = self._config.vocab_size
 
     def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:
         checkpoint, config = self._checkpoint, self._config

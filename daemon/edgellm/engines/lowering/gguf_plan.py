@@ -56,6 +56,7 @@ class GgufPlan:
         except OSError as error:
             raise ModelSourceError(f"{source.path}: {error.strerror}") from None
         self.output_bytes = self._gguf.size_bytes
+        self.vocab_size = self._shape.vocab_size
 
     def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:
         # The cheap parts first: what they refuse should not cost a copy of the weights.

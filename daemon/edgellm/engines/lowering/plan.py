@@ -25,6 +25,9 @@ class LoweringPlan(Protocol):
     @property
     def output_bytes(self) -> int: ...
 
+    @property
+    def vocab_size(self) -> int: ...
+
     def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:
         """Fill the empty ``directory`` with every file of the bundle."""
         ...
