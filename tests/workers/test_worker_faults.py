@@ -64,6 +64,43 @@ def test_a_worker_that_is_lost_costs_its_requests_and_comes_back(
     asyncio.run(scenario())
 
 
+def test_a_request_whose_worker_dies_before_it_said_anything_runs_again_once(tiny_model: Path, cache_dir: Path) -> None:
+    async def scenario() -> None:
+        async with serving(real(tiny_model, cache_dir, max_batch_size=1)) as client:
+            model = only_model(client)
+            os.kill(pids(client)[0], signal.SIGSTOP)
+            starting = asyncio.create_task(begin(client))
+            await until(lambda: model.admission.running == 1, "a request on the lane")
+            os.kill(pids(client)[0], signal.SIGKILL)
+            assert await token_ids(await starting)
+            assert (model.admission.running, model.state) == (0, ModelState.READY)
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_waits_for_another_lane_can_be_cancelled(
+    bundle_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        settings = replace(SETTINGS, restart_delay_seconds=3600.0, restart_delay_max_seconds=3600.0)
+        spec = stand_in("never comes back in time", bundle_dir, monkeypatch)
+        async with serving(spec, settings=settings) as client:
+            model, first = only_model(client), pids(client)
+            os.kill(first[0], signal.SIGKILL)  # this one is replaced at once, the next one after the delay
+            await until(lambda: model.state is ModelState.READY and pids(client) != first, "a new worker")
+            os.kill(pids(client)[0], signal.SIGSTOP)
+            starting = asyncio.create_task(begin(client))
+            await until(lambda: model.admission.running == 1, "a request on the lane")
+            os.kill(pids(client)[0], signal.SIGKILL)
+            await until(lambda: model.admission.waiting == 1, "a request that waits again")
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+            await until(lambda: model.admission.waiting == 0 and client.running_requests == 0, "nothing left")
+
+    asyncio.run(scenario())
+
+
 def test_one_replica_dies_and_the_other_does_not_drop_a_token(tiny_model: Path, cache_dir: Path) -> None:
     async def scenario() -> None:
         spec = real(tiny_model, cache_dir, max_batch_size=1)

@@ -18,6 +18,7 @@ from edgellm.errors import (
     ShuttingDownError,
 )
 from edgellm.runtime.generation import GenerationRequest
+from edgellm.serving.admission import Lease
 from edgellm.serving.counters import Counters
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.generation import CancelCause, Generation
@@ -188,6 +189,7 @@ class EngineClient:
             lane.capabilities,
             token_gap=self.counters.token_gap(model.name),
             on_end=lambda ended: self._ended(ended, key),
+            acquire=lambda: _one_lease(model, job.client),
         )
         self._running[key] = generation
         if key in self._revoked:
@@ -264,3 +266,8 @@ def _choice(encoded: GenerationRequest, number: int) -> GenerationRequest:
     if number == 0 or encoded.params.seed is None:
         return encoded
     return replace(encoded, params=replace(encoded.params, seed=(encoded.params.seed + number) % 2**64))
+
+
+async def _one_lease(model: ServedModel, client: str) -> Lease:
+    (lease,) = await model.admission.acquire(client)
+    return lease

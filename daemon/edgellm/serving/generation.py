@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,7 +24,7 @@ from edgellm.runtime.outputs import StreamDelta
 from edgellm.serving.admission import Lease
 from edgellm.serving.delta_buffer import DeltaBuffer, TakeAtOnce
 from edgellm.serving.error_frames import error_frames
-from edgellm.serving.lane import LaneGeneration
+from edgellm.serving.lane import Lane, LaneGeneration
 from edgellm.serving.report import Outcome, RequestReport, outcome_of_error
 
 _log = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ class Generation:
         capabilities: Capabilities,
         token_gap: Callable[[float], None],
         on_end: Callable[[Generation], None],
+        acquire: Callable[[], Awaitable[Lease]],
     ) -> None:
         self.report = report
         self.capabilities = capabilities
@@ -89,6 +90,9 @@ class Generation:
         self._error: EdgeLLMError | None = None
         self._token_gap = token_gap
         self._on_end = on_end
+        self._acquire = acquire
+        self._has_run_again = False
+        self._waiting_again: asyncio.Future[Lease] | None = None
         loop = asyncio.get_running_loop()
         self._accepted: asyncio.Future[None] = loop.create_future()
         self._to_accept = len(leases)
@@ -133,35 +137,63 @@ class Generation:
         await self._ended.wait()
 
     async def _drive_slot(self, lease: Lease) -> None:
-        first = True
+        slot = _Slot(lease)
         try:
             while self._error is None and self._pending:
                 index, request = self._pending.popleft()
                 choice = _RunningChoice(self, index)
-                running = await lease.lane.submit(request, choice)
-                self._active.add(running)
-                if first:
-                    first = False
-                    self._slot_accepted()
-                if self._error is not None:
-                    running.cancel()
                 try:
-                    await choice.released()
-                finally:
-                    self._active.discard(running)
+                    await self._run_choice(slot, request, choice)
+                except WorkerFailedError:
+                    if not self._may_run_again(choice):
+                        raise
+                    self._pending.appendleft((index, request))
+                    await self._take_another_lane(slot)
         except EdgeLLMError as error:
             self._fail(error)
+        except asyncio.CancelledError:
+            if self._error is None:  # nobody but _fail cancels a wait in here
+                raise
         except Exception as error:
             # A lane must not raise anything else; if it does, this request ends and the daemon goes on.
             _log.error("a lane failed: %s", error_frames(error))
             self._fail(WorkerFailedError("The model's worker failed."))
         finally:
-            lease.release()
-            if first:
+            slot.release()
+            if not slot.is_accepted:
                 self._slot_accepted()
             self._open_slots -= 1
             if self._open_slots == 0:
                 self._end()
+
+    async def _run_choice(self, slot: _Slot, request: GenerationRequest, choice: _RunningChoice) -> None:
+        running = await slot.lane.submit(request, choice)
+        self._active.add(running)
+        if not slot.is_accepted:
+            slot.is_accepted = True
+            self._slot_accepted()
+        if self._error is not None:
+            running.cancel()
+        try:
+            await choice.released()
+        finally:
+            self._active.discard(running)
+
+    def _may_run_again(self, choice: _RunningChoice) -> bool:
+        """Once a request, for a choice whose worker was lost before it said anything."""
+        if self._has_run_again or choice.has_spoken or self._error is not None:
+            return False
+        self._has_run_again = True
+        return True
+
+    async def _take_another_lane(self, slot: _Slot) -> None:
+        """Wait for a place on a lane that is alive. Raises AdmissionError when none will be."""
+        slot.release()
+        self._waiting_again = asyncio.ensure_future(self._acquire())
+        try:
+            slot.lease = await self._waiting_again
+        finally:
+            self._waiting_again = None
 
     def _slot_accepted(self) -> None:
         self._to_accept -= 1
@@ -183,6 +215,8 @@ class Generation:
         self._error = error
         for running in self._active:
             running.cancel()
+        if self._waiting_again is not None:
+            self._waiting_again.cancel()
         self._buffer.close()
         if not self._accepted.done():
             self._refuse_acceptance(error)
@@ -204,6 +238,26 @@ class Generation:
         self._on_end(self)
 
 
+class _Slot:
+    """A lease, or none while its request waits for another lane."""
+
+    __slots__ = ("is_accepted", "lease")
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease: Lease | None = lease
+        self.is_accepted = False
+
+    @property
+    def lane(self) -> Lane:
+        assert self.lease is not None  # noqa: S101  # it runs no choice while it waits
+        return self.lease.lane
+
+    def release(self) -> None:
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            lease.release()
+
+
 class _RunningChoice:
     """The receiver of one choice on its lane.
 
@@ -220,6 +274,10 @@ class _RunningChoice:
         self._last_token_seconds = 0.0  # no token yet
         self._gaps_seconds: list[float] = []
         self._end: asyncio.Future[EdgeLLMError | None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def has_spoken(self) -> bool:
+        return self._last_token_seconds > 0 or self._finish_reason is not None
 
     def take(self, delta: StreamDelta) -> None:
         generation = self._generation
