@@ -124,7 +124,9 @@ def _quoted(name: str) -> str:
 
 def _closed(schema: Mapping[str, Any]) -> Format:
     """Arguments are an object; where its schema names properties and no rule for others, there are no others."""
-    closed: Format = {"type": "object", **schema}
+    if not schema:
+        return dict(_NO_PARAMETERS)
+    closed: Format = {**schema, "type": "object"}
     names_all = "properties" in schema and not any(keyword in schema for keyword in _RULES_FOR_OTHERS)
     return {**closed, "additionalProperties": False} if names_all else closed
 

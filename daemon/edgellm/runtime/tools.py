@@ -84,6 +84,11 @@ def _definition(tool: object, path: str) -> Tool:
     parameters = function.get("parameters")
     if parameters is not None and not isinstance(parameters, Mapping):
         raise RequestError(f"{path}.function.parameters must be an object", param=f"{path}.function.parameters")
+    if parameters is not None and not _describes_an_object(parameters):
+        raise RequestError(
+            f"{path}.function.parameters.type must be 'object': arguments are one",
+            param=f"{path}.function.parameters.type",
+        )
     strict = function.get("strict")
     if strict is not None and not isinstance(strict, bool):
         raise RequestError(f"{path}.function.strict must be true or false", param=f"{path}.function.strict")
@@ -96,6 +101,11 @@ def _definition(tool: object, path: str) -> Tool:
         has_parameters="parameters" in function,
         has_strict="strict" in function,
     )
+
+
+def _describes_an_object(schema: Mapping[str, Any]) -> bool:
+    named = schema.get("type", "object")
+    return named == "object" or (isinstance(named, list) and "object" in named)
 
 
 def _choice(tool_choice: object, names: set[str]) -> ToolChoice:

@@ -76,3 +76,12 @@ def test_what_is_wrong_is_named_by_its_path(tools: Any, choice: Any, param: str)
     with pytest.raises(RequestError) as refusal:
         normalise_tools(tools, choice)
     assert refusal.value.param == param
+
+
+@pytest.mark.parametrize("kind", ["string", ["array", "null"], None, 5])
+def test_arguments_are_an_object(kind: object) -> None:
+    with pytest.raises(RequestError) as refusal:
+        normalise_tools([{"type": "function", "function": {"name": "f", "parameters": {"type": kind}}}])
+    assert refusal.value.param == "tools[0].function.parameters.type"
+    for taken in ({}, {"type": "object"}, {"type": ["object", "null"]}, {"properties": {}}):
+        assert normalise_tools([{"type": "function", "function": {"name": "f", "parameters": taken}}])
