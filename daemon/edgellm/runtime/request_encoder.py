@@ -11,6 +11,7 @@ from edgellm.parsing.prompt_codec import PromptCodec
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.length_limits import LengthLimits
+from edgellm.runtime.process_memory import return_freed_memory
 from edgellm.runtime.prompt_front_end import MeasuringFrontEnd, PromptFrontEnd, TokenisingFrontEnd
 
 
@@ -53,5 +54,6 @@ def encoder_of_bundle(
     limits = LengthLimits(capabilities.max_input_len, capabilities.max_kv_cache_capacity)
     if capabilities.runtime == "native":
         codec = PromptCodec.from_bundle(bundle_dir)
+        return_freed_memory()  # parsing a tokenizer frees about as much as it leaves
         return RequestEncoder(capabilities, TokenisingFrontEnd(codec, limits, capabilities.vocab_size))
     return RequestEncoder(capabilities, MeasuringFrontEnd(limits, count_tokens))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from edgellm.config import LogSettings
+from edgellm.runtime.process_memory import limit_malloc_arenas
 from edgellm.service import logs
 from edgellm.serving.worker.main import run_worker
 from edgellm.serving.worker.messages import Hello
@@ -21,4 +22,5 @@ if __name__ == "__main__":
     if len(sys.argv) != 2 or not sys.argv[1].isdigit():
         sys.stderr.write("edgellm: a worker is started by edgellm serve, not by hand\n")
         sys.exit(EXIT_USAGE)
+    limit_malloc_arenas()
     run_worker(int(sys.argv[1]), _configure_logs)
