@@ -79,7 +79,7 @@ def test_a_load_takes_what_was_estimated(tiny: Path, tmp_path: Path) -> None:
     """Within a factor of 2 for a model that weighs nothing, and of 1.3 for a real one."""
     bundle = bundle_of(tiny, tmp_path)
     took = measured(tiny, tmp_path, 1024, 100)
-    estimate = native_load_estimate(bundle, shape_of(bundle, max_kv_cache_capacity=1024))
+    estimate = native_load_estimate(native_shape(bundle), shape_of(bundle, max_kv_cache_capacity=1024))
     at_load = estimate.memory_bytes - part(estimate, "KV pool") - part(estimate, "scratch")
     print(f"tiny: estimated {at_load >> 20} MiB, took {took['load'] >> 20} MiB")
     assert at_load / 2 <= took["load"] <= at_load * 2
@@ -90,7 +90,7 @@ def test_a_load_and_full_sequences_of_the_default_model_take_what_was_estimated(
     model = smollm2_file()
     bundle = bundle_of(model, tmp_path)
     took = measured(model, tmp_path, 512, 450)
-    estimate = native_load_estimate(bundle, shape_of(bundle, max_kv_cache_capacity=512))
+    estimate = native_load_estimate(native_shape(bundle), shape_of(bundle, max_kv_cache_capacity=512))
     at_load = estimate.memory_bytes - part(estimate, "KV pool") - part(estimate, "scratch")
     print(f"default: estimated {at_load >> 20} MiB, took {took['load'] >> 20} MiB")
     assert at_load / 1.3 <= took["load"] <= at_load * 1.3
@@ -105,7 +105,7 @@ def test_a_load_and_full_sequences_of_the_default_model_take_what_was_estimated(
 def test_a_load_that_does_not_fit_names_numbers_and_the_setting_that_would_fit(tiny: Path, tmp_path: Path) -> None:
     bundle = bundle_of(tiny, tmp_path)
     shape = shape_of(bundle)
-    estimate = native_load_estimate(bundle, shape)
+    estimate = native_load_estimate(native_shape(bundle), shape)
     enough = estimate.memory_bytes + SPARE_MEMORY_BYTES
     require_memory_for_load(bundle, shape, lambda: enough)
     with pytest.raises(InsufficientMemoryError, match="set max_kv_cache_capacity to") as caught:

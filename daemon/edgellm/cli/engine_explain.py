@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edgellm.cli.arguments import UsageError, add_setting_options
 from edgellm.cli.engine_build import OPTIONS
 from edgellm.cli.engine_context import MODEL_HELP, EngineContext, print_json
+from edgellm.cli.engine_estimates import estimates_of, print_estimates
 from edgellm.cli.progress_line import ProgressLine
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def run(namespace: argparse.Namespace, context: EngineContext) -> int:
     with ProgressLine() as line:
         for model, builder, request in context.requests(line.show, download=False):
             key = builder.key(request)
-            answers.append(_explained(model.source, key.as_of(platform) if platform else key, context.store))
+            answer = _explained(model.source, key.as_of(platform) if platform else key, context.store)
+            entry = context.store.find(key)
+            answer["estimates"] = estimates_of(model, builder, request, context.store, entry)
+            answers.append(answer)
     if namespace.json:
         print_json(answers)
     else:
@@ -105,6 +109,7 @@ def _print(answer: Mapping[str, Any]) -> None:
             print(f"    {name:<32} only in the nearest: {_shown(differing[name])}")
     else:
         print("  no engine is here that could be compared")
+    print_estimates(answer["estimates"])
 
 
 def _shown(value: object) -> str:

@@ -17,6 +17,7 @@ from edgellm.engines.checkpoint_digest import checkpoint_digest
 from edgellm.engines.engine_key import EngineKey
 from edgellm.engines.fingerprint import PlatformFingerprint
 from edgellm.engines.progress import ProgressCallback
+from edgellm.engines.resources.estimate import Estimate
 from edgellm.engines.source import ModelSource
 
 
@@ -27,14 +28,6 @@ class BuildRequest:
     source: ModelSource
     profile: BuildProfile = field(default_factory=BuildProfile)
     draft: ModelSource | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BuildEstimate:
-    """What a build takes at its peak: ``disk_bytes`` below the store's root, ``memory_bytes`` resident. 0: unknown."""
-
-    disk_bytes: int
-    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +45,9 @@ class BuildOutput:
 
 class BuildPlan(Protocol):
     @property
-    def estimate(self) -> BuildEstimate: ...
+    def estimate(self) -> Estimate:
+        """What the build takes at its peak: disk below the store's root, memory resident. No part: unknown."""
+        ...
 
     def build(self, staging: Path, on_progress: ProgressCallback, *, locks: Sequence[int] = ()) -> BuildOutput:
         """Fill the empty folder ``staging``. Raises ModelError or BuildFailedError.

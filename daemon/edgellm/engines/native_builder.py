@@ -17,19 +17,18 @@ from typing import Any
 from edgellm import errors
 from edgellm.engines.build_process import log_tail, run_build_process
 from edgellm.engines.build_profile import AS_IS, BuildProfile, RuntimeKind
-from edgellm.engines.builder import BuildEstimate, BuildOutput, BuildRequest, source_digest
+from edgellm.engines.builder import BuildOutput, BuildRequest, source_digest
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.engine_key import EngineKey
 from edgellm.engines.fingerprint import PlatformFingerprint
 from edgellm.engines.progress import Progress, ProgressCallback
-from edgellm.engines.resources.estimate import require_memory
-from edgellm.engines.resources.native_memory import lowering_estimate
+from edgellm.engines.resources.estimate import Estimate
+from edgellm.engines.resources.native_memory import NativeShape, lowering_estimate
 from edgellm.engines.source import ModelSource, SourceKind
 from edgellm.errors import BuildFailedError, ConfigError, EdgeLLMError
 
 COMPONENT = "llm"
 LOG_FILE = "build.log"
-MEMORY_REMEDY = "stop what else runs, or build on another machine and bring the engine here as an archive"
 AUTO_QUANTISATION = "q8_0"
 """Keeps what 16-bit weights can do, at half their size."""
 
@@ -55,14 +54,7 @@ class NativeBuilder:
 
         profile = resolved_profile(request)
         lowering = plan_for(request.source, profile.quantisation)
-        estimate = lowering_estimate(lowering.output_bytes, lowering.vocab_size)
-        require_memory(estimate, request.source.model_id, MEMORY_REMEDY)
-        return NativePlan(
-            request.source,
-            profile.quantisation,
-            lowering.checkpoint_digest,
-            BuildEstimate(estimate.disk_bytes, estimate.memory_bytes),
-        )
+        return NativePlan(request.source, profile.quantisation, lowering.checkpoint_digest, lowering.runtime_shape)
 
     def validate(self, directory: Path) -> None:
         Bundle.load(directory)
@@ -73,7 +65,11 @@ class NativePlan:
     source: ModelSource
     quantisation: str
     checkpoint_digest: str
-    estimate: BuildEstimate
+    runtime_shape: NativeShape
+
+    @property
+    def estimate(self) -> Estimate:
+        return lowering_estimate(self.runtime_shape.model_bytes, self.runtime_shape.vocab_size)
 
     def build(self, staging: Path, on_progress: ProgressCallback, *, locks: Sequence[int] = ()) -> BuildOutput:
         job = {

@@ -23,6 +23,8 @@ from edgellm.engines.file_system import cache_error
 from edgellm.engines.lease import Lease, lease_bundle
 from edgellm.engines.manifest import Manifest, printable_text
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
+from edgellm.engines.resources.available_memory import MemoryReader, available_memory_bytes
+from edgellm.engines.resources.estimate import require_memory
 from edgellm.engines.store_entries import Entry, entries_of, names_of_key, pin_path, read_entry
 from edgellm.engines.store_eviction import Eviction, evict, mark_used, remove_all
 from edgellm.engines.store_staging import Staging, open_staging, remove_leftovers
@@ -34,6 +36,9 @@ BYTES_PER_GIB = 1 << 30
 DEFAULT_MAX_SIZE_BYTES = 50 * BYTES_PER_GIB
 # Kept free beyond the bundle itself: config, tokenizer and the file system's own needs.
 SPARE_DISK_BYTES = 64 << 20
+BUILD_REMEDY = (
+    "end other programs, or build on a machine with more and move the engine with edgellm engine export and import"
+)
 BAKED_ROOT = Path(BAKED_ENGINES_DIR)
 
 
@@ -54,10 +59,12 @@ class Store:
         read_only: Sequence[Path] = (BAKED_ROOT,),
         *,
         max_size_bytes: int = DEFAULT_MAX_SIZE_BYTES,
+        read_available: MemoryReader = available_memory_bytes,
     ) -> None:
         self.writable = writable
         self.read_only = tuple(read_only)
         self.max_size_bytes = max_size_bytes
+        self._read_available = read_available
 
     # Finding
 
@@ -124,7 +131,7 @@ class Store:
 
         Of several processes that want the same one, one builds it. ``force`` builds even if there is one. Raises
         EngineMissingError when there is none and ``allow_build`` is false, ModelError for what is wrong with the
-        source, BuildFailedError, CacheError, ManifestVersionError.
+        source, InsufficientMemoryError, BuildFailedError, CacheError, ManifestVersionError.
         """
         self.clean()
         before = _signatures(request)
@@ -139,6 +146,7 @@ class Store:
             lease = None if force else self.lease(key)
             if lease is not None:
                 return lease
+            require_memory(plan.estimate, request.source.model_id, BUILD_REMEDY, self._read_available)
             self.make_room(plan.estimate.disk_bytes, keep=key.short)
             output = plan.build(staging.directory, on_progress, locks=(staging.lock,))
             on_progress(Progress("validate", "checking the bundle"))

@@ -16,14 +16,15 @@ def native_shape(bundle: Bundle) -> NativeShape:
         kv_head_count=bundle.kv_head_count,
         head_size=bundle.head_size,
         vocab_size=bundle.vocab_size,
+        context_length=bundle.context_length,
         kv_cache_dtype=bundle.kv_cache_dtype,
     )
 
 
-def native_load_estimate(bundle: Bundle, shape: RuntimeShape) -> Estimate:
-    """What loading ``bundle`` in that shape takes at its peak, with every sequence at full length."""
+def native_load_estimate(native: NativeShape, shape: RuntimeShape) -> Estimate:
+    """What a load in that shape takes at its peak, with every sequence at full length."""
     return load_estimate(
-        native_shape(bundle),
+        native,
         shape.limits.max_kv_cache_capacity,
         shape.max_batch_size,
         context_reuse=bool(shape.context_cache.enabled),
@@ -48,4 +49,4 @@ def require_memory_for_load(
         if fitting_tokens
         else "lower max_batch_size, choose a smaller model or quantisation, or end other programs"
     )
-    require_memory(native_load_estimate(bundle, shape), bundle.model_id, remedy, lambda: available_bytes)
+    require_memory(native_load_estimate(native_shape(bundle), shape), bundle.model_id, remedy, lambda: available_bytes)

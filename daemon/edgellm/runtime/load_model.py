@@ -11,7 +11,7 @@ from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.source import ModelSource, SourceKind, resolve
 from edgellm.errors import CheckpointError, ConfigError, UnsupportedModelError
 from edgellm.runtime.llm import LLM
-from edgellm.runtime.llm_options import path_text
+from edgellm.runtime.llm_options import DEFAULT_READ_ONLY_ENGINE_DIRS, path_text
 
 SPEECH_MODEL_TYPE = "qwen3_tts"
 MAX_CONFIG_BYTES = 1 << 20
@@ -46,15 +46,16 @@ def load_model(model: str | os.PathLike[str], **options: Any) -> LLM | TTS:
         raise ConfigError("model must name a checkpoint: a catalogue name, a GGUF file or a checkpoint folder")
     cache_dir = options.get("cache_dir") or default_cache_dir(os.environ)
     on_progress = {"on_progress": options["on_progress"]} if "on_progress" in options else {}
-    source = resolve(model, models_dir(Path(cache_dir).expanduser()), **on_progress)
+    roots = [Path(root).expanduser() for root in options.get("read_only_engine_dirs", DEFAULT_READ_ONLY_ENGINE_DIRS)]
+    source = resolve(model, models_dir(Path(cache_dir).expanduser()), roots=roots, **on_progress)
     if _model_type(source) == SPEECH_MODEL_TYPE:
         return TTS(model, **options)
     return LLM(model, **options)
 
 
 def _model_type(source: ModelSource) -> str | None:
-    """A GGUF file names its family inside; the families of text models are all that there is of those."""
-    if source.kind is not SourceKind.SAFETENSORS:
+    """None for a GGUF file, all of whose families are text models, and where a bundle came without its checkpoint."""
+    if source.kind is not SourceKind.SAFETENSORS or (source.digest is not None and not source.path.exists()):
         return None
     path = source.path / "config.json"
     try:

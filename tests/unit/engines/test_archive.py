@@ -19,7 +19,7 @@ from edgellm.engines.archive.export import export_bundle
 from edgellm.engines.archive.signing import make_key, read_private_key, read_trusted_keys
 from edgellm.engines.archive.unpacking import Imported, import_archive
 from edgellm.engines.build_profile import BuildProfile, RuntimeKind
-from edgellm.engines.builder import BuildEstimate, BuildOutput, BuildRequest
+from edgellm.engines.builder import BuildOutput, BuildRequest
 from edgellm.engines.checkpoint_digest import checkpoint_digest
 from edgellm.engines.engine_key import EngineKey
 from edgellm.engines.fingerprint import PlatformFingerprint
@@ -27,6 +27,7 @@ from edgellm.engines.hub.hub_id import HubId
 from edgellm.engines.native_builder import NativeBuilder
 from edgellm.engines.progress import ProgressCallback
 from edgellm.engines.references import Reference, all_references, find_reference
+from edgellm.engines.resources.estimate import Estimate, Part
 from edgellm.engines.source import SourceKind, resolve
 from edgellm.engines.store import Store
 from edgellm.errors import (
@@ -73,8 +74,8 @@ class StandInBuilder:
         return self
 
     @property
-    def estimate(self) -> BuildEstimate:
-        return BuildEstimate(1 << 20)
+    def estimate(self) -> Estimate:
+        return Estimate("builder", disk=(Part("engines", 1 << 20, "made up"),))
 
     def build(self, staging: Path, on_progress: ProgressCallback, *, locks: Sequence[int] = ()) -> BuildOutput:
         (staging / "visual").mkdir()

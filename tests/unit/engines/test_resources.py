@@ -18,7 +18,9 @@ from edgellm.errors import InsufficientMemoryError
 
 MIB = 1 << 20
 # Qwen3-4B at q8_0.
-QWEN3_4B = NativeShape(model_bytes=4_280_000_000, layer_count=36, kv_head_count=8, head_size=128, vocab_size=151_936)
+QWEN3_4B = NativeShape(
+    model_bytes=4_280_000_000, layer_count=36, kv_head_count=8, head_size=128, vocab_size=151_936, context_length=40_960
+)
 
 
 def files(folder: Path, **contents: str) -> Path:
@@ -78,7 +80,7 @@ def test_the_native_pool_has_pages_for_every_sequence_and_one_to_keep() -> None:
 
 
 def test_a_type_of_another_width_counts_as_such() -> None:
-    wide = NativeShape(1, 1, 1, 32, 1, kv_cache_dtype="f32")
+    wide = NativeShape(1, 1, 1, 32, 1, 1, kv_cache_dtype="f32")
     assert wide.kv_bytes_per_token == 2 * 32 * 4
 
 

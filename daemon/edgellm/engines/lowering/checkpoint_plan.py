@@ -28,6 +28,7 @@ from edgellm.engines.lowering.plan import write_json, write_text
 from edgellm.engines.lowering.tensor_map import plan_tensors
 from edgellm.engines.lowering.vocabulary import Vocabulary, read_vocabulary
 from edgellm.engines.progress import Progress, ProgressCallback
+from edgellm.engines.resources.native_memory import NativeShape
 from edgellm.engines.source import ModelSource
 from edgellm.engines.template_file import chat_template
 from edgellm.errors import ModelSourceError
@@ -50,7 +51,18 @@ class CheckpointPlan:
         except OSError as error:
             raise ModelSourceError(f"{source.path}: {error.strerror}") from None
         self.output_bytes = model_file_bytes(self._tensors, self.quantisation)
-        self.vocab_size = self._config.vocab_size
+
+    @property
+    def runtime_shape(self) -> NativeShape:
+        config = self._config
+        return NativeShape(
+            self.output_bytes,
+            config.layer_count,
+            self._tensors.kv_head_count,
+            config.head_size,
+            config.vocab_size,
+            config.usable_context_length,
+        )
 
     def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:
         checkpoint, config = self._checkpoint, self._config

@@ -23,6 +23,7 @@ from edgellm.engines.gguf_model import model_shape
 from edgellm.engines.gguf_placement import place_file
 from edgellm.engines.lowering.plan import write_json, write_text
 from edgellm.engines.progress import ProgressCallback
+from edgellm.engines.resources.native_memory import NativeShape
 from edgellm.engines.source import ModelSource
 from edgellm.engines.tokenizer_json import tokenizer_files
 from edgellm.errors import CheckpointError, ConfigError, ModelSourceError
@@ -56,7 +57,18 @@ class GgufPlan:
         except OSError as error:
             raise ModelSourceError(f"{source.path}: {error.strerror}") from None
         self.output_bytes = self._gguf.size_bytes
-        self.vocab_size = self._shape.vocab_size
+
+    @property
+    def runtime_shape(self) -> NativeShape:
+        shape = self._shape
+        return NativeShape(
+            self.output_bytes,
+            shape.layer_count,
+            shape.kv_head_count,
+            shape.head_size,
+            shape.vocab_size,
+            shape.context_length,
+        )
 
     def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:
         # The cheap parts first: what they refuse should not cost a copy of the weights.

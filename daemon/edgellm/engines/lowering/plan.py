@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.progress import ProgressCallback
+from edgellm.engines.resources.native_memory import NativeShape
 from edgellm.errors import CheckpointError
 
 
@@ -26,7 +27,9 @@ class LoweringPlan(Protocol):
     def output_bytes(self) -> int: ...
 
     @property
-    def vocab_size(self) -> int: ...
+    def runtime_shape(self) -> NativeShape:
+        """What the memory of a load of the bundle will depend on."""
+        ...
 
     def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:
         """Fill the empty ``directory`` with every file of the bundle."""

@@ -22,13 +22,17 @@ LOWERING_BYTES_PER_TOKEN = 2000
 
 @dataclass(frozen=True, slots=True)
 class NativeShape:
-    """What the runtime's memory depends on. ``model_bytes`` is the size of the weights file."""
+    """What the runtime's memory depends on. ``model_bytes`` is the size of the weights file.
+
+    ``context_length`` is the most tokens of one sequence that the model was made for.
+    """
 
     model_bytes: int
     layer_count: int
     kv_head_count: int
     head_size: int
     vocab_size: int
+    context_length: int
     kv_cache_dtype: str = "f16"
 
     @property

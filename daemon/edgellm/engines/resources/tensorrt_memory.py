@@ -11,6 +11,7 @@ KV_VALUE_BYTES = {"fp16": 2, "bf16": 2, "float16": 2, "bfloat16": 2, "fp8": 1, "
 CONTEXT_BYTES = 1 << 30
 # The builder keeps no weights it externalises, but parses the graph and tunes kernels. Not measured on a device yet.
 BUILDER_BYTES = 2 << 30
+ENGINE_BYTES = 256 << 20
 
 
 def kv_pool_bytes(
@@ -37,14 +38,14 @@ def load_estimate(
     return Estimate("load", tuple(parts))
 
 
-def build_estimate(*, checkpoint_weight_bytes: int, baked_weight_bytes: int) -> Estimate:
-    """``baked_weight_bytes`` are weights that the profile puts into the engine, such as FP8 or a reduced vocabulary."""
-    memory = (
-        Part("builder", BUILDER_BYTES, "assumed"),
-        Part("weights", checkpoint_weight_bytes, "read by the builder: the checkpoint's tensors"),
-    )
+def build_estimate(*, baked_weight_bytes: int) -> Estimate:
+    """``baked_weight_bytes`` are the most weights that the profile may put into the engine.
+
+    The others stay in the checkpoint, whose mapped pages the system may drop. The build is watched besides: it is ended
+    when the machine runs short.
+    """
     disk = (
-        Part("engines", 256 << 20, "graphs and kernels, assumed"),
-        Part("weights in engines", baked_weight_bytes, "the profile"),
+        Part("engines", ENGINE_BYTES, "graphs and kernels, assumed"),
+        Part("weights in engines", baked_weight_bytes, "at most the checkpoint's"),
     )
-    return Estimate("builder", memory, disk)
+    return Estimate("builder", (Part("builder", BUILDER_BYTES, "assumed"),), disk)

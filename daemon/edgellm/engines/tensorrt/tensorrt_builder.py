@@ -12,11 +12,13 @@ from pathlib import Path
 
 from edgellm.engines.build_process import MemoryLimits, log_tail, run_build_process
 from edgellm.engines.build_profile import BuildProfile, RuntimeKind
-from edgellm.engines.builder import BuildEstimate, BuildOutput, BuildRequest, source_digest
+from edgellm.engines.builder import BuildOutput, BuildRequest, source_digest
 from edgellm.engines.engine_key import EngineKey
 from edgellm.engines.file_digest import whole_file_sha256
 from edgellm.engines.fingerprint import PlatformFingerprint
 from edgellm.engines.progress import ProgressCallback
+from edgellm.engines.resources.estimate import Estimate
+from edgellm.engines.resources.tensorrt_memory import build_estimate
 from edgellm.engines.source import ModelSource, SourceKind
 from edgellm.engines.tensorrt.arguments import BuildFolders, builder_arguments, check_profile
 from edgellm.engines.tensorrt.build_log import BuildLog
@@ -124,10 +126,10 @@ class TensorRTPlan:
     reduced_vocab: Path | None = None
 
     @property
-    def estimate(self) -> BuildEstimate:
+    def estimate(self) -> Estimate:
         """At most what the weights take: most stay in the checkpoint, some formats are compiled in."""
         sources = [source for source in (self.request.source, self.request.draft) if source is not None]
-        return BuildEstimate(disk_bytes=sum(_weight_bytes(source.path) for source in sources))
+        return build_estimate(baked_weight_bytes=sum(_weight_bytes(source.path) for source in sources))
 
     def build(self, staging: Path, on_progress: ProgressCallback, *, locks: Sequence[int] = ()) -> BuildOutput:
         request, program = self.request, self.program
