@@ -226,7 +226,12 @@ class LLM:
         tool_parser: str = "auto",
         reasoning_parser: str = "none",
     ) -> list[CompletionOutput]:
-        """Give one output a prompt, in order. A prompt is a user's message, or a list of messages."""
+        """Give one output a prompt, in order. A prompt is a user's message, or a list of messages.
+
+        ``tool_choice`` is auto, required, none, or names a function; a call that must be made is enforced by grammar.
+        Parsers (``auto`` goes by the model) put calls into ``tool_calls``, in OpenAI form, and reasoning into
+        ``reasoning``; ``text`` is the rest. ``none`` leaves everything in the text. Raises RequestError.
+        """
         self._ensure_open()
         check_parser_names(reasoning_parser=reasoning_parser, tool_parser=tool_parser)
         style = self._loaded.capabilities.output_style.chosen(reasoning_parser, tool_parser)

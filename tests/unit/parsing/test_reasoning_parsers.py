@@ -69,3 +69,25 @@ def test_a_call_after_reasoning_is_found_and_one_within_is_not() -> None:
     call = '<tool_call>{"name": "stop"}</tool_call>'
     answer = answer_of(f"<think>{call}</think>{call}", "hermes", "qwen3")
     assert (answer.reasoning, answer.text, answer.calls) == (call, "", [("stop", {})])
+
+
+def test_muse_glimmer_thinks_and_calls() -> None:
+    call = (
+        '<atem:function_calls><atem:invoke name="get_weather"><atem:parameter name="city">Basel</atem:parameter>'
+        '<atem:parameter name="days">2</atem:parameter></atem:invoke></atem:function_calls>'
+    )
+    text = f" to=self<|message|>Hm.<|eom|><|start|>assistant to=tool<|message|>{call}<|eot|>"
+    answer = answer_of(text, "generic", "muse_glimmer")
+    assert (answer.reasoning, answer.text) == ("Hm.", "")
+    assert answer.calls == [("get_weather", {"city": "Basel", "days": 2})]
+
+
+def test_gpt_oss_thinks_says_and_calls() -> None:
+    text = (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+        "<|start|>assistant<|channel|>commentary to=functions.stop <|constrain|>json<|message|>{}<|call|>"
+    )
+    answer = answer_of(text, "openai")
+    assert (answer.reasoning, answer.text, answer.calls) == ("Hm.", "I look.", [("stop", {})])
+    unknown = answer_of(text.replace("functions.stop", "functions.x"), "openai")
+    assert unknown.text == "I look.assistant<|channel|>commentary to=functions.x <|constrain|>json<|message|>{}"
