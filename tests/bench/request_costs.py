@@ -15,8 +15,8 @@ from edgellm.api.json_body import parse_json_object
 from edgellm.api.wire.chat import ChatRequest
 from edgellm.api.wire.fields import ParseContext
 from edgellm.api.wire.validation import validated
-from edgellm.engines.bundle import Bundle
-from edgellm.parsing.prompt_codec import TOKENIZER_FILE, PromptCodec
+from edgellm.engines.bundle import TOKENIZER_FILE, Bundle
+from edgellm.runtime.bundle_codec import bundle_codec
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest
 from edgellm.runtime.length_limits import LengthLimits
 from edgellm.runtime.prompt_front_end import TokenisingFrontEnd
@@ -51,7 +51,7 @@ def cpu_microseconds(work: Callable[[], Any]) -> float:
 def request_costs(bundle: Bundle, rounds: int) -> list[Finding]:
     chat = long_chat()
     body = json.dumps({"model": "m", "messages": chat, "temperature": 0.5, "max_tokens": 100, "stream": True}).encode()
-    codec = PromptCodec.from_bundle(bundle.directory)
+    codec = bundle_codec(bundle.directory)
     limits = LengthLimits(max_input_len=1 << 20, max_kv_cache_capacity=1 << 20)
     front_end = TokenisingFrontEnd(codec, limits, bundle.vocab_size)
     prompt = GenerationRequest(ChatPrompt(chat), SamplingParams())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -23,10 +22,6 @@ from edgellm.parsing.template_traits import TemplateTraits, template_traits
 from edgellm.parsing.token_length import longest_token_bytes
 
 TOKENIZER_FILE = "tokenizer.json"
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-CHAT_TEMPLATE_FILE = "chat_template.jinja"
-MAX_TOKENIZER_BYTES = 256 << 20
-MAX_TOKENIZER_CONFIG_BYTES = 16 << 20
 SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 PROBE_TEXT = "Hello, w\u00f6rld 42!"
 LengthCheck = Callable[[int], None]
@@ -35,7 +30,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class PromptCodec:
-    """Make one with ``from_bundle``; ``template`` is None for a model without a chat template."""
+    """``template`` is None for a model without a chat template."""
 
     def __init__(self, tokenizer_json: str, config: Mapping[str, Any], template_source: str | None) -> None:
         """Raises CheckpointError when the tokenizer or the template is not valid."""
@@ -52,19 +47,6 @@ class PromptCodec:
             self.template = ChatTemplate(template_source, self.special_tokens)
             self.traits = template_traits(self.template)
         self._bos_token_id = self._tokenizer.token_to_id(self.special_tokens.get("bos_token", ""))
-
-    @classmethod
-    def from_bundle(cls, directory: Path) -> PromptCodec:
-        """Raises CheckpointError naming the file that is missing or wrong."""
-        tokenizer_json = _read(directory / TOKENIZER_FILE, MAX_TOKENIZER_BYTES)
-        config_path = directory / TOKENIZER_CONFIG_FILE
-        template_path = directory / CHAT_TEMPLATE_FILE
-        config = _json_object(config_path) if config_path.exists() else {}
-        template = _read(template_path, MAX_TOKENIZER_CONFIG_BYTES) if template_path.exists() else None
-        try:
-            return cls(tokenizer_json, config, template)
-        except (CheckpointError, UnsupportedModelError) as error:
-            raise type(error)(f"{directory}: {error}") from None
 
     @property
     def client_fields(self) -> frozenset[str]:
@@ -206,27 +188,3 @@ def named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(text, str):
             tokens[name] = text
     return tokens
-
-
-def _read(path: Path, most_bytes: int) -> str:
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(most_bytes + 1)
-    except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror}") from None
-    if len(content) > most_bytes:
-        raise CheckpointError(f"{path}: over {most_bytes} bytes")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise CheckpointError(f"{path}: not UTF-8") from None
-
-
-def _json_object(path: Path) -> Mapping[str, Any]:
-    try:
-        value = json.loads(_read(path, MAX_TOKENIZER_CONFIG_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: not a JSON object")
-    return value

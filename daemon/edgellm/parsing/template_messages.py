@@ -111,7 +111,7 @@ def _parts(content: object, field: str, guard: TextGuard) -> list[str]:
             raise RequestError(f"{path} is not an object", param=path)
         kind = part.get("type", "text" if "text" in part else None)
         name = "refusal" if kind == "refusal" else "text"
-        if kind not in TEXT_PARTS and kind != "refusal":
+        if not isinstance(kind, str) or (kind not in TEXT_PARTS and kind != "refusal"):
             raise UnsupportedModalityError(f"{path}: this model takes text only", param=path)
         if not isinstance(part.get(name), str):
             raise RequestError(f"{path}.{name} is not a text", param=f"{path}.{name}")

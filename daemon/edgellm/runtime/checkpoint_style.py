@@ -13,8 +13,9 @@ from edgellm.engines.template_file import chat_template
 from edgellm.errors import EdgeLLMError
 from edgellm.parsing.chat_template import CLIENT_FIELDS, ChatTemplate
 from edgellm.parsing.output_style import OutputStyle, output_style
-from edgellm.parsing.prompt_codec import MAX_TOKENIZER_CONFIG_BYTES, named_tokens
+from edgellm.parsing.prompt_codec import named_tokens
 from edgellm.parsing.template_traits import template_traits
+from edgellm.runtime.bundle_codec import MAX_CONFIG_BYTES
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def checkpoint_style(directory: Path, model_name: str) -> tuple[OutputStyle, fro
 
 def _named_tokens(directory: Path) -> dict[str, str]:
     path = directory / TOKENIZER_CONFIG_FILE
-    return named_tokens(read_object(path, MAX_TOKENIZER_CONFIG_BYTES) if path.exists() else {})
+    return named_tokens(read_object(path, MAX_CONFIG_BYTES) if path.exists() else {})
 
 
 def _added_tokens(path: Path) -> tuple[dict[str, int], set[str]]:

@@ -325,7 +325,7 @@ class LLM:
             raise ConfigError("allowed_local_media_path: this model takes no media")
         # The application lies above this package; it is looked up by name, so that the layers below stay importable
         # without it.
-        application = importlib.import_module("edgellm.api.model_server")
+        application = importlib.import_module("edgellm.service.model_server")
         application.serve_model(
             self,
             host=host,

@@ -16,6 +16,7 @@ from edgellm.engines.store import Store
 from edgellm.errors import ConfigError, RequestError
 from edgellm.parsing.prompt_codec import PromptCodec
 from edgellm.runtime.assembly import assemble, make_driver
+from edgellm.runtime.bundle_codec import bundle_codec
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.contract import RuntimeModule
 from edgellm.runtime.engine_builders import build_request, builder_for
@@ -82,7 +83,7 @@ def load_native_bundle(
     """Give the bundle in edgellm._native, which takes token ids and brings no tokenizer of its own."""
     shape = options.shape("native", bundle.context_length)
     require_memory_for_load(bundle, shape)
-    codec = PromptCodec.from_bundle(bundle.directory)
+    codec = bundle_codec(bundle.directory)
     front_end = TokenisingFrontEnd(codec, shape.limits, bundle.vocab_size)
     _check_room(codec, shape.limits)
     native_options = module.RuntimeOptions()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm.errors import RequestError, UnsupportedParameterError
-from edgellm.parsing.prompt_codec import PromptCodec
+from edgellm.runtime.bundle_codec import bundle_codec
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.length_limits import LengthLimits
@@ -53,7 +53,7 @@ def encoder_of_bundle(
     """
     limits = LengthLimits(capabilities.max_input_len, capabilities.max_kv_cache_capacity)
     if capabilities.runtime == "native":
-        codec = PromptCodec.from_bundle(bundle_dir)
+        codec = bundle_codec(bundle_dir)
         return_freed_memory()  # parsing a tokenizer frees about as much as it leaves
         return RequestEncoder(capabilities, TokenisingFrontEnd(codec, limits, capabilities.vocab_size))
     return RequestEncoder(capabilities, MeasuringFrontEnd(limits, count_tokens))

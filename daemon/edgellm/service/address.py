@@ -32,16 +32,16 @@ class Listener:
         return f"{self.scheme}://{f'[{reachable}]' if ':' in reachable else reachable}:{self.port}"
 
 
-def bind_host(configured: str | None, *, has_keys: bool, insecure_no_keys: bool) -> str:
+REMEDY = "set server.api_keys_file, bind 127.0.0.1, or say --insecure-no-keys"
+
+
+def bind_host(configured: str | None, *, has_keys: bool, insecure_no_keys: bool = False, remedy: str = REMEDY) -> str:
     """The address to bind. Raises ConfigError for an address beyond this machine that nothing protects."""
     if configured is None:
         return ANY_ADDRESS if has_keys else LOOPBACK
     if has_keys or insecure_no_keys or _is_loopback(configured):
         return configured
-    raise ConfigError(
-        f"server.host {configured} would let everyone who reaches this machine use the model — set "
-        "server.api_keys_file, bind 127.0.0.1, or say --insecure-no-keys"
-    )
+    raise ConfigError(f"host {configured} would let everyone who reaches this machine use the model — {remedy}")
 
 
 def _is_loopback(host: str) -> bool:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from tests.unit.parsing.codecs import codec, tokenizer_text
 
 from edgellm.engines.gguf_file import read_gguf
 from edgellm.engines.tokenizer_json import tokenizer_files
-from edgellm.errors import CheckpointError, RequestError, UnsupportedModelError, UnsupportedParameterError
+from edgellm.errors import RequestError, UnsupportedParameterError
 from edgellm.parsing.prompt_codec import PromptCodec
 from edgellm.parsing.special_text import CLOSE, MARK, OPEN
 
@@ -30,13 +29,6 @@ QWEN3 = TinyTokenizer(
 
 def user(content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    CHATML.write(tmp_path, 1024)
-    (tmp_path / "chat_template.jinja").write_text(CHATML_TEMPLATE)
-    return tmp_path
 
 
 def test_a_chat_is_rendered_and_its_control_tokens_are_tokens() -> None:
@@ -306,71 +298,3 @@ def test_many_threads_may_use_one_codec() -> None:
     for thread in threads:
         thread.join()
     assert results == [expected] * 8
-
-
-def test_a_bundle_is_read_from_its_files(folder: Path) -> None:
-    one = PromptCodec.from_bundle(folder)
-    assert one.encode_chat([user("x")]) == codec(CHATML).encode_chat([user("x")])
-    assert "<|im_end|>" in one.special_tokens.values()
-    assert one.vocab_size == len(CHATML.vocabulary()[0])
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        ("tokenizer.json", b"", "tokenizer.json is not a valid tokenizer"),
-        ("tokenizer.json", b"{}", "tokenizer.json is not a valid tokenizer"),
-        ("tokenizer.json", b"\xff", "not UTF-8"),
-        ("tokenizer.json", b"[" * 100_000, "tokenizer.json is not a valid tokenizer"),
-        ("tokenizer_config.json", b"[]", "not a JSON object"),
-        ("tokenizer_config.json", b"{", "not JSON"),
-        ("chat_template.jinja", b"{% if", "the chat template is not valid"),
-        ("chat_template.jinja", b"\xff", "not UTF-8"),
-    ],
-)
-def test_each_damaged_file_is_named(folder: Path, name: str, content: bytes, reason: str) -> None:
-    (folder / name).write_bytes(content)
-    with pytest.raises(CheckpointError, match=reason) as caught:
-        PromptCodec.from_bundle(folder)
-    assert str(folder) in str(caught.value)
-
-
-def test_a_tokenizer_that_panics_when_used_is_refused_when_loaded(folder: Path) -> None:
-    content = json.loads((folder / "tokenizer.json").read_text())
-    content["post_processor"] = {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "<nowhere>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {},
-    }
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(CheckpointError, match="is not a valid tokenizer"):
-        PromptCodec.from_bundle(folder)
-
-
-def test_a_missing_tokenizer_is_named(folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json: No such file"):
-        PromptCodec.from_bundle(folder)
-
-
-def test_another_kind_of_tokenizer_is_refused(folder: Path) -> None:
-    content = {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}, "added_tokens": []}
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(UnsupportedModelError, match=r"of kind WordLevel are not supported \(BPE is\)"):
-        PromptCodec.from_bundle(folder)
-
-
-def test_settings_for_padding_and_truncation_are_ignored(folder: Path) -> None:
-    content = json.loads((folder / "tokenizer.json").read_text())
-    content["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
-    content["padding"] = {
-        "strategy": {"Fixed": 64},
-        "direction": "Right",
-        "pad_to_multiple_of": None,
-        "pad_id": 0,
-        "pad_type_id": 0,
-        "pad_token": "<|endoftext|>",
-    }
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-    assert PromptCodec.from_bundle(folder).encode_text("hello " * 20) == codec(CHATML).encode_text("hello " * 20)

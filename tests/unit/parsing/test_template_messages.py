@@ -169,7 +169,7 @@ def test_each_wrong_field_is_named(message: Any, param: str) -> None:
     assert caught.value.param == param
 
 
-@pytest.mark.parametrize("kind", ["image_url", "image", "input_audio", "video_url", "file", None, 3])
+@pytest.mark.parametrize("kind", ["image_url", "image", "input_audio", "video_url", "file", None, 3, ["text"], {}])
 def test_a_part_that_is_no_text_is_refused_by_its_index(kind: Any) -> None:
     with pytest.raises(UnsupportedModalityError) as caught:
         content(["a", {"type": kind, "image_url": {"url": "x"}}])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edgellm.api.model_server import serve_model
 from edgellm.errors import ConfigError, PortUnavailableError
+from edgellm.service.model_server import serve_model
 
 
 def serve(**changes: Any) -> None:
@@ -37,7 +37,11 @@ def test_a_port_in_use_is_said_in_one_line() -> None:
 
 
 def test_limits_are_checked_first() -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="max_queued_requests: input should be greater than or equal to 0"):
         serve(max_queued_requests=-1)
+    with pytest.raises(ConfigError, match="queue_timeout_seconds"):
+        serve(queue_timeout_seconds=0)
+    with pytest.raises(ConfigError, match="port"):
+        serve(port=70_000)
     with pytest.raises(ConfigError):
         serve(served_model_name="")

@@ -1,0 +1,92 @@
+"""The codec of a bundle: made of its files, each of which is named when it is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.models.tiny_tokenizer import CHATML_TEMPLATE, TinyTokenizer
+from tests.unit.parsing.codecs import codec
+
+from edgellm.errors import CheckpointError, UnsupportedModelError
+from edgellm.runtime.bundle_codec import bundle_codec
+
+CHATML = TinyTokenizer()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    CHATML.write(tmp_path, 1024)
+    (tmp_path / "chat_template.jinja").write_text(CHATML_TEMPLATE)
+    return tmp_path
+
+
+def test_a_bundle_is_read_from_its_files(folder: Path) -> None:
+    one = bundle_codec(folder)
+    assert one.encode_chat([{"role": "user", "content": "x"}]) == codec(CHATML).encode_chat(
+        [{"role": "user", "content": "x"}]
+    )
+    assert "<|im_end|>" in one.special_tokens.values()
+    assert one.vocab_size == len(CHATML.vocabulary()[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("tokenizer.json", b"", "tokenizer.json is not a valid tokenizer"),
+        ("tokenizer.json", b"{}", "tokenizer.json is not a valid tokenizer"),
+        ("tokenizer.json", b"\xff", "not UTF-8"),
+        ("tokenizer.json", b"[" * 100_000, "tokenizer.json is not a valid tokenizer"),
+        ("tokenizer_config.json", b"[]", "not a JSON object"),
+        ("tokenizer_config.json", b"{", "not JSON"),
+        ("chat_template.jinja", b"{% if", "the chat template is not valid"),
+        ("chat_template.jinja", b"\xff", "not UTF-8"),
+    ],
+)
+def test_each_damaged_file_is_named(folder: Path, name: str, content: bytes, reason: str) -> None:
+    (folder / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=reason) as caught:
+        bundle_codec(folder)
+    assert str(folder) in str(caught.value)
+
+
+def test_a_tokenizer_that_panics_when_used_is_refused_when_loaded(folder: Path) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<nowhere>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="is not a valid tokenizer"):
+        bundle_codec(folder)
+
+
+def test_a_missing_tokenizer_is_named(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: No such file"):
+        bundle_codec(folder)
+
+
+def test_another_kind_of_tokenizer_is_refused(folder: Path) -> None:
+    content = {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}, "added_tokens": []}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(UnsupportedModelError, match=r"of kind WordLevel are not supported \(BPE is\)"):
+        bundle_codec(folder)
+
+
+def test_settings_for_padding_and_truncation_are_ignored(folder: Path) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    content["padding"] = {
+        "strategy": {"Fixed": 64},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "<|endoftext|>",
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    assert bundle_codec(folder).encode_text("hello " * 20) == codec(CHATML).encode_text("hello " * 20)
