@@ -943,6 +943,8 @@ class StreamChannel:
     def get_stream_interval(self) -> int: ...
     def set_skip_special_tokens(self, skip: bool) -> None: ...
     def get_skip_special_tokens(self) -> bool: ...
+    def set_signal(self, signal: StreamSignal) -> None:
+        """Extension: raised at once, with each chunk, and when the runtime has let go of the request."""
 
 class StreamChunk:
     """What a sequence produced since the chunk before."""
@@ -964,6 +966,14 @@ class StreamChunk:
     def reused_token_count(self) -> int: ...
     @property
     def matched_stop(self) -> int: ...
+
+class StreamSignal:
+    """Extension: a descriptor for event loops, readable once a channel has raised it."""
+
+    def __init__(self) -> None: ...
+    def fileno(self) -> int: ...
+    def clear(self) -> None:
+        """Call it before looking at the channels."""
 
 class TTSRuntime:
     """Refused: this runtime has no speech models yet."""

@@ -25,6 +25,12 @@ void bind_stream_channel(py::module_& module) {
         .def_readonly("reused_token_count", &StreamChunk::reused_token_count)
         .def_readonly("matched_stop", &StreamChunk::matched_stop);
 
+    py::class_<StreamSignal, std::shared_ptr<StreamSignal>>(
+        module, "StreamSignal", "Extension: a descriptor for event loops, readable once a channel has raised it.")
+        .def(py::init(&StreamSignal::create))
+        .def("fileno", &StreamSignal::descriptor)
+        .def("clear", &StreamSignal::clear, "Call it before looking at the channels.");
+
     py::class_<StreamChannel, std::shared_ptr<StreamChannel>>(
         module, "StreamChannel", "Carries one sequence to its reader; cancelling it cancels the sequence.")
         .def_static("create", &StreamChannel::create)
@@ -38,7 +44,9 @@ void bind_stream_channel(py::module_& module) {
         .def("set_stream_interval", [](StreamChannel& self, int32_t n) { self.set_stream_interval(n); }, py::arg("n"))
         .def("get_stream_interval", &StreamChannel::get_stream_interval)
         .def("set_skip_special_tokens", &StreamChannel::set_skip_special_tokens, py::arg("skip"))
-        .def("get_skip_special_tokens", &StreamChannel::get_skip_special_tokens);
+        .def("get_skip_special_tokens", &StreamChannel::get_skip_special_tokens)
+        .def("set_signal", &StreamChannel::set_signal, py::arg("signal"),
+             "Extension: raised at once, with each chunk, and when the runtime has let go of the request.");
 }
 
 }  // namespace edgellm::bindings

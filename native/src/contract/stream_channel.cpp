@@ -71,7 +71,25 @@ bool StreamChannel::push(StreamChunk chunk) {
         chunks_.push_back(std::move(chunk));
     }
     readable_.notify_all();
+    raise_signal();
     return true;
+}
+
+void StreamChannel::set_signal(std::shared_ptr<StreamSignal> signal) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        signal_ = std::move(signal);
+    }
+    raise_signal();
+}
+
+void StreamChannel::raise_signal() const {
+    std::shared_ptr<StreamSignal> signal;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        signal = signal_;
+    }
+    if (signal != nullptr) signal->raise();
 }
 
 }  // namespace edgellm

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "contract/stream_signal.hpp"
 #include "contract/types.hpp"
 
 namespace edgellm {
@@ -37,12 +38,18 @@ public:
     // Producer side. push returns false when the channel is cancelled: the chunk is dropped.
     bool push(StreamChunk chunk);
 
+    // Extension. From now on the signal is raised with each chunk and when the engine has let go of the request, and
+    // once at once, for what came before.
+    void set_signal(std::shared_ptr<StreamSignal> signal);
+    void raise_signal() const;
+
 private:
     StreamChannel() = default;
 
     mutable std::mutex mutex_;
     std::condition_variable readable_;
     std::deque<StreamChunk> chunks_;
+    std::shared_ptr<StreamSignal> signal_;
     FinishReason reason_ = FinishReason::kNotFinished;
     bool finished_ = false;
     std::atomic<bool> cancelled_{false};

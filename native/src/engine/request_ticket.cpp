@@ -22,6 +22,7 @@ void RequestTicket::complete(LLMGenerationResponse response) {
         response_ = std::move(response);
     }
     done_.notify_all();
+    channel_->raise_signal();
 }
 
 void RequestTicket::fail(std::exception_ptr error) {
@@ -30,6 +31,7 @@ void RequestTicket::fail(std::exception_ptr error) {
         error_ = std::move(error);
     }
     done_.notify_all();
+    channel_->raise_signal();
 }
 
 }  // namespace edgellm

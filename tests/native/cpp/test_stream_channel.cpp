@@ -1,7 +1,10 @@
 // StreamChannel behaves as the contract's: cancel wakes at once and is not a finish; a wait really waits.
 #include "contract/stream_channel.hpp"
 
+#include <poll.h>
+
 #include <chrono>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -10,6 +13,7 @@
 using edgellm::FinishReason;
 using edgellm::StreamChannel;
 using edgellm::StreamChunk;
+using edgellm::StreamSignal;
 
 namespace {
 
@@ -113,6 +117,77 @@ TEST(settings_are_kept_and_an_interval_below_one_acts_as_one) {
     CHECK(channel->get_stream_interval() == 1);
     channel->set_skip_special_tokens(false);
     CHECK(!channel->get_skip_special_tokens());
+}
+
+namespace {
+
+bool readable(const StreamSignal& signal) {
+    pollfd waited{signal.descriptor(), POLLIN, 0};
+    return poll(&waited, 1, 0) == 1;
+}
+
+}  // namespace
+
+TEST(a_signal_is_raised_by_what_comes_and_by_what_had_come) {
+    const auto signal = StreamSignal::create();
+    const auto first = StreamChannel::create();
+    const auto second = StreamChannel::create();
+    CHECK(!readable(*signal));
+    first->set_signal(signal);
+    CHECK(readable(*signal));
+    second->set_signal(signal);
+    signal->clear();
+    CHECK(!readable(*signal));
+    for (const auto& channel : {first, second}) {
+        CHECK(channel->push(chunk("a")));
+        CHECK(readable(*signal));
+        signal->clear();
+        CHECK(!readable(*signal));
+    }
+    first->raise_signal();
+    CHECK(readable(*signal));
+    signal->clear();
+    second->cancel();
+    CHECK(!second->push(chunk("b")));
+    CHECK(!readable(*signal));
+}
+
+TEST(no_raise_is_lost_between_a_reader_and_its_writers) {
+    constexpr int kWriters = 3;
+    constexpr int kChunks = 20'000;
+    const auto signal = StreamSignal::create();
+    std::vector<std::shared_ptr<StreamChannel>> channels;
+    for (int i = 0; i < kWriters; ++i) {
+        channels.push_back(StreamChannel::create());
+        channels.back()->set_signal(signal);
+    }
+    std::vector<std::thread> writers;
+    for (const auto& channel : channels) {
+        writers.emplace_back([channel] {
+            for (int i = 0; i < kChunks; ++i) CHECK(channel->push(chunk("a")));
+        });
+    }
+    int taken = 0;
+    while (taken < kWriters * kChunks) {
+        pollfd waited{signal->descriptor(), POLLIN, 0};
+        CHECK(poll(&waited, 1, static_cast<int>(kGenerousMs)) == 1);
+        signal->clear();
+        for (const auto& channel : channels) {
+            while (channel->try_pop()) ++taken;
+        }
+    }
+    CHECK(taken == kWriters * kChunks);
+    for (std::thread& writer : writers) writer.join();
+}
+
+TEST(a_signal_outlives_its_owner_for_channels_that_may_raise_it) {
+    const auto channel = StreamChannel::create();
+    auto signal = StreamSignal::create();
+    channel->set_signal(signal);
+    signal.reset();
+    CHECK(channel->push(chunk("a")));
+    channel->set_signal(nullptr);
+    CHECK(channel->push(chunk("b")));
 }
 
 CHECK_MAIN()
