@@ -21,7 +21,8 @@ from edgellm.engines.tensorrt.bundle_check import check_build
 from edgellm.engines.tensorrt.components import checkpoint_components
 from edgellm.engines.tensorrt.engine_metadata import EngineMetadata
 from edgellm.engines.tensorrt.layout import FILES_BY_COMPONENT, EngineLayout, bundle_components
-from edgellm.errors import EngineError
+from edgellm.errors import ConfigError, EngineError
+from edgellm.runtime.engine_shape import refuse_in_flight
 
 REPOSITORY = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 300
@@ -195,6 +196,21 @@ def test_layouts_are_seen_alike(nvidia_binary: NvidiaBinary, bundles: list[Built
         for component in ("visual", "audio", "talker", "code_predictor", "code2wav"):
             folder = layout.folder(component)
             assert (folder and folder.name) == theirs[f"{component}_dir"]
+
+
+def test_in_flight_batching_is_refused_where_nvidias_server_refuses_it(
+    nvidia_binary: NvidiaBinary, bundles: list[Built]
+) -> None:
+    cases = [{"bundle_dir": str(built.bundle), "model_type": built.kind.config["model_type"]} for built in bundles]
+    verdicts = ask(nvidia_binary.site, "in_flight_refusal", cases)
+    for built, theirs in zip(bundles, verdicts, strict=True):
+        try:
+            refuse_in_flight(EngineLayout.inspect(built.bundle), built.kind.config["model_type"])
+        except ConfigError:
+            assert theirs is not None, built.kind
+        else:
+            assert theirs is None, built.kind
+    assert 0 < verdicts.count(None) < len(verdicts)
 
 
 def test_what_was_compiled_is_read_back(bundles: list[Built]) -> None:

@@ -22,7 +22,9 @@ from tests.unit.engines.jetson_platforms import ORIN
 from tests.unit.runtime.scripted_runtime import ScriptedModule
 
 from edgellm.cli.main import main
+from edgellm.engines import store
 from edgellm.engines.manifest import Manifest
+from edgellm.engines.resources.estimate import require_memory
 from edgellm.errors import (
     ConfigError,
     EngineMissingError,
@@ -48,6 +50,9 @@ def module(nvidia_binary: NvidiaBinary, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(loader, "select_runtime", lambda choice: selected)
     monkeypatch.setattr(engine_builders, "platform_facts", lambda: facts)
     monkeypatch.setattr(engine_builders, "builder_module", lambda: "tests.contract.stand_in_builder")
+    # What a real builder and a real engine take is more than these tests need of the machine that runs them.
+    monkeypatch.setattr(store, "require_memory", lambda *_: None)
+    monkeypatch.setattr(tensorrt_load, "require_memory", lambda *_: None)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(nvidia_binary.site), str(REPOSITORY))))
     return scripted
 
@@ -146,6 +151,7 @@ def test_a_load_that_does_not_fit_is_refused_with_numbers(
     module: ScriptedModule, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_llm(checkpoint, tmp_path).close()
+    monkeypatch.setattr(tensorrt_load, "require_memory", require_memory)
     load = tensorrt_load.load_tensorrt_bundle
 
     def with_little_memory(*arguments: Any, **named: Any) -> Any:

@@ -13,14 +13,14 @@ from edgellm.engines.tensorrt.payloads import parse_payloads
 from edgellm.engines.tensorrt.platform_facts import PlatformFacts
 from edgellm.engines.tensorrt.release import read_release
 
-# variant, marker, its values, SM; all for CUDA 13 and TensorRT 10.
+# variant, marker, its values, SM, as the 0.11.0 wheel for aarch64 lists them; all for CUDA 13 and TensorRT 10.
 PUBLISHED = (
     ("jetson-orin-jp72-cu13-sm87", "l4t", ["R39.2"], 87),
     ("jetson-thor-jp70-cu13-sm110", "l4t", ["R38.2"], 110),
     ("jetson-thor-jp71-cu13-sm110", "l4t", ["R38.4"], 110),
     ("jetson-thor-jp72-cu13-sm110", "l4t", ["R39.2"], 110),
-    ("igx-thor-cu13-sm110", "device-model", ["NVIDIA IGX Thor"], 110),
-    ("igx-thor-cu13-sm120", "device-model", ["NVIDIA IGX Thor"], 120),
+    ("igx-thor-cu13-sm110-sm120", "device-model", ["NVIDIA IGX Thor"], 110),
+    ("igx-thor-cu13-sm110-sm120", "device-model", ["NVIDIA IGX Thor"], 120),
     ("dgx-spark-cu13-sm121", "device-model", ["DGX Spark", "GB10"], 121),
     ("drive-thor-d72-cu13-sm110", "driveos", ["7.2"], 110),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -16,6 +17,7 @@ from edgellm.engines.builder import BuildOutput, BuildRequest, source_digest
 from edgellm.engines.engine_key import EngineKey
 from edgellm.engines.file_digest import whole_file_sha256
 from edgellm.engines.fingerprint import PlatformFingerprint
+from edgellm.engines.json_file import read_object
 from edgellm.engines.progress import ProgressCallback
 from edgellm.engines.resources.estimate import Estimate
 from edgellm.engines.resources.tensorrt_memory import build_estimate
@@ -127,9 +129,8 @@ class TensorRTPlan:
 
     @property
     def estimate(self) -> Estimate:
-        """At most what the weights take: most stay in the checkpoint, some formats are compiled in."""
-        sources = [source for source in (self.request.source, self.request.draft) if source is not None]
-        return build_estimate(baked_weight_bytes=sum(_weight_bytes(source.path) for source in sources))
+        sources = [source.path for source in (self.request.source, self.request.draft) if source is not None]
+        return build_estimate(baked_weight_bytes=sum(_weight_bytes(path) for path in sources if _is_compiled_in(path)))
 
     def build(self, staging: Path, on_progress: ProgressCallback, *, locks: Sequence[int] = ()) -> BuildOutput:
         request, program = self.request, self.program
@@ -219,6 +220,15 @@ def _check_source(source: ModelSource) -> None:
 
 def _has_a_runtime(components: tuple[str, ...]) -> bool:
     return bool(TEXT_COMPONENTS & set(components)) or set(components) >= SPEECH_COMPONENTS
+
+
+def _is_compiled_in(checkpoint: Path) -> bool:
+    """Tell formats whose weights become part of the engine; those of others stay in the checkpoint."""
+    for name, section in (("config.json", "quantization_config"), ("hf_quant_config.json", "quantization")):
+        path = checkpoint / name
+        if path.is_file() and "fp8" in json.dumps(read_object(path).get(section)).casefold():
+            return True
+    return False
 
 
 def _weight_bytes(folder: Path) -> int:
