@@ -12,6 +12,8 @@ from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 from tests.unit.runtime.waiting import InThread, wait_until
 
 from edgellm import LLM, CompletionOutput, SamplingParams, load_model
+from edgellm.engines.gguf_file import read_gguf
+from edgellm.engines.manifest import Manifest
 from edgellm.engines.store import Store
 from edgellm.errors import (
     ClosedError,
@@ -421,6 +423,21 @@ def test_a_damaged_bundle_is_named_and_built_again(
     model_file.write_bytes(model_file.read_bytes()[:-5000])
     assert answer() == before
     assert f"{model_file}: 448600 bytes, its manifest says 453600" in caplog.text
+
+
+@pytest.mark.parametrize("quantisation", ["auto", "f32", "f16", "q8_0", "q4_1", "q4_0"])
+@pytest.mark.parametrize("executor", ["auto", "ggml"])
+def test_every_quantisation_is_built_loaded_and_generates(make_llm: MakeLLM, quantisation: str, executor: str) -> None:
+    """Rows of both matrices are whole blocks, so that every type is really stored."""
+    llm = make_llm("llama-untied", quantisation=quantisation, executor=executor)
+    expected = "q8_0" if quantisation == "auto" else quantisation
+    manifest = Manifest.read(Path(llm.bundle_dir) / "manifest.json")
+    assert manifest.key.inputs["profile.quantisation"] == expected
+    stored = read_gguf(Path(llm.bundle_dir) / "llm.gguf").tensors["blk.0.ffn_down.weight"].type.name.lower()
+    assert stored == expected
+    (output,) = llm.generate("hello world", SamplingParams(temperature=0.0, max_tokens=8))
+    assert output.token_ids
+    assert output.finish_reason in ("stop", "length")
 
 
 def test_a_loaded_bundle_is_held_until_its_model_is_closed(checkpoints: Callable[[str], Path], tmp_path: Path) -> None:

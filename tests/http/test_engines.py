@@ -1,0 +1,69 @@
+"""The daemon and its engines: held while served, built or not at the start, cleared when asked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.http.daemon_process import Daemon
+from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny", VARIANTS["llama"])
+
+
+@contextmanager
+def daemon_of(checkpoint: Path, cache: Path, *options: str) -> Iterator[Daemon]:
+    daemon = Daemon(checkpoint, "--cache-dir", str(cache), "--runtime", "native", *options)
+    try:
+        yield daemon
+    finally:
+        daemon.stop()
+
+
+def engine(cache: Path, action: str, *words: str) -> Any:
+    command = [sys.executable, "-m", "edgellm", "engine", action, *words, "--json", "--cache-dir", str(cache)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def test_a_served_engine_is_held_until_the_daemon_ends(checkpoint: Path, tmp_path: Path) -> None:
+    with daemon_of(checkpoint, tmp_path) as daemon:
+        daemon.wait_until_ready()
+        (entry,) = engine(tmp_path, "list")
+        assert engine(tmp_path, "prune", "--to-gb", "0")["kept"] == {entry["name"]: "loaded by a running process"}
+        assert engine(tmp_path, "clear")["kept"] == {entry["name"]: "loaded by a running process"}
+        daemon.still_serves()
+        daemon.process.kill()
+        daemon.process.wait()
+    assert engine(tmp_path, "clear")["removed"][0]["name"] == entry["name"]
+
+
+def test_where_a_start_must_not_build_a_missing_engine_has_its_own_exit_code(checkpoint: Path, tmp_path: Path) -> None:
+    with daemon_of(checkpoint, tmp_path, "--no-build-on-start") as daemon:
+        assert daemon.exit_code() == 72
+    assert "building is off here" in daemon.log
+    assert "run edgellm engine build" in daemon.log
+    engine(tmp_path, "build", str(checkpoint), "--runtime", "native")
+    with daemon_of(checkpoint, tmp_path, "--no-build-on-start") as daemon:
+        daemon.wait_until_ready().still_serves()
+
+
+def test_the_engine_cache_is_cleared_when_asked(checkpoint: Path, tmp_path: Path) -> None:
+    (entry,) = engine(tmp_path, "build", str(checkpoint), "--runtime", "native")
+    model_file = Path(entry["folder"]) / "llm.gguf"
+    before = model_file.stat().st_ino, model_file.stat().st_mtime_ns
+    with daemon_of(checkpoint, tmp_path) as daemon:
+        daemon.wait_until_ready()
+    assert (model_file.stat().st_ino, model_file.stat().st_mtime_ns) == before
+    with daemon_of(checkpoint, tmp_path, "--clear-engine-cache") as daemon:
+        daemon.wait_until_ready().still_serves()
+    assert (model_file.stat().st_ino, model_file.stat().st_mtime_ns) != before
+    assert f"removed the engine {entry['name']}" in daemon.log
