@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,6 +46,27 @@ def test_a_served_engine_is_held_until_the_daemon_ends(checkpoint: Path, tmp_pat
         daemon.process.kill()
         daemon.process.wait()
     assert engine(tmp_path, "clear")["removed"][0]["name"] == entry["name"]
+
+
+def workers_of(daemon: Daemon) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{daemon.process.pid}/task").iterdir():
+        found += [int(pid) for pid in (task / "children").read_text().split()]
+    return found
+
+
+def test_an_engine_is_held_while_its_worker_is_replaced(checkpoint: Path, tmp_path: Path) -> None:
+    with daemon_of(checkpoint, tmp_path) as daemon:
+        daemon.wait_until_ready()
+        (entry,) = engine(tmp_path, "list")
+        (worker,) = workers_of(daemon)
+        daemon.process.send_signal(signal.SIGSTOP)  # it cannot start the next one yet
+        os.kill(worker, signal.SIGKILL)
+        kept = engine(tmp_path, "prune", "--to-gb", "0")["kept"]
+        daemon.process.send_signal(signal.SIGCONT)
+        assert kept == {entry["name"]: "loaded by a running process"}
+        daemon.wait_for(lambda: workers_of(daemon) not in ([worker], []))
+        daemon.wait_until_ready().still_serves()
 
 
 def test_where_a_start_must_not_build_a_missing_engine_has_its_own_exit_code(checkpoint: Path, tmp_path: Path) -> None:

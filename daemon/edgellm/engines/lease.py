@@ -12,7 +12,7 @@ from edgellm.engines.bundle_files import check_at_load
 from edgellm.engines.engine_key import EngineKey
 from edgellm.engines.file_lock import is_still, lock_open_file
 from edgellm.engines.manifest import MANIFEST_FILE, MAX_MANIFEST_BYTES, Manifest
-from edgellm.errors import BundleDamagedError
+from edgellm.errors import BundleDamagedError, EngineError
 
 
 class Lease:
@@ -74,6 +74,22 @@ def lease_bundle(directory: Path, *, read_only: bool, key: EngineKey) -> Lease |
         os.close(descriptor)
         raise
     return Lease(directory, manifest, descriptor, read_only=read_only)
+
+
+def hold_bundle(directory: Path) -> Lease | None:
+    """A lease beside somebody else's on a bundle that is loaded, unchecked; None when there is no bundle."""
+    path = directory / MANIFEST_FILE
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        manifest = Manifest.parse(_content(descriptor), path)
+    except (OSError, EngineError):
+        os.close(descriptor)
+        return None
+    return Lease(directory, manifest, descriptor, read_only=False)
 
 
 def lock_for_removal(directory: Path) -> int | None:

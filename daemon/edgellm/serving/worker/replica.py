@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from edgellm.engines.lease import Lease, hold_bundle
 from edgellm.errors import EdgeLLMError
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.model import LaneObserver, LoadProgress, ReportProgress
@@ -34,6 +35,7 @@ class Replica:
         self._report = report
         self._pause = pause
         self._lane: WorkerLane | None = None
+        self._lease: Lease | None = None
         self._restarts: deque[float] = deque()
         self._replacing: asyncio.Task[None] | None = None
         self._closed = False
@@ -49,10 +51,14 @@ class Replica:
         ready = await process.start()
         try:
             lane = await WorkerLane.over(process, ready, self._settings.cancel_grace_seconds)
+            # Held here too: between a worker that was lost and the one after it the engine must not be evicted.
+            lease = await asyncio.to_thread(hold_bundle, lane.bundle_dir)
         except BaseException:
             await process.kill()
             raise
-        self._lane = lane
+        if self._lease is not None:
+            self._lease.close()
+        self._lane, self._lease = lane, lease
         return lane
 
     def watch(self, observer: LaneObserver) -> None:
@@ -68,6 +74,8 @@ class Replica:
             await asyncio.gather(self._replacing, return_exceptions=True)
         if self._lane is not None:
             await self._lane.process.close()
+        if self._lease is not None:
+            self._lease.close()
 
     def _watch_lane(self, lane: WorkerLane, observer: LaneObserver) -> None:
         def lost() -> None:
