@@ -62,11 +62,21 @@ def test_length_ends_a_stream_with_length(daemon: Daemon) -> None:
     assert json.loads(lines[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
 
 
+UNENFORCEABLE = {"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}
+
+
 def test_what_can_be_refused_is_refused_before_200(daemon: Daemon) -> None:
     for fields, status in (
         ({"messages": [{"role": "user", "content": "word " * 9000}]}, 400),
         ({"model": "other"}, 404),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, 400),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]}, 400),
+        (
+            {
+                "tool_choice": "required",
+                "tools": [{"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}],
+            },
+            400,
+        ),
         ({"guided_decoding": {"regex": "("}}, 400),
     ):
         answer, _ = stream_lines(daemon, stream=True, **fields)
