@@ -32,6 +32,8 @@ def _abilities(model: ServedModel) -> dict[str, Any]:
     return {
         "runtime": capabilities.runtime,
         "executor": capabilities.executor,
+        "executor_device": capabilities.executor_device,
+        "executor_reason": capabilities.executor_reason,
         "input_modalities": list(capabilities.input_modalities),
         "output_modalities": list(capabilities.output_modalities),
         "context_length": capabilities.max_kv_cache_capacity,

@@ -70,7 +70,7 @@ ENGINE_OPTIONS = (SettingOption("--trusted-keys-file", ("engines", "trusted_keys
 MODEL_OPTIONS = (
     SettingOption("--served-model-name", ("name",), "NAME"),
     SettingOption("--runtime", ("runtime",), "auto|native|tensorrt"),
-    SettingOption("--executor", ("executor",), "auto|ggml"),
+    SettingOption("--executor", ("executor",), "auto|fused|ggml"),
     SettingOption("--threads", ("threads",), "N"),
     SettingOption("--replicas", ("replicas",), "N"),
     SettingOption("--cpus", ("cpus",), "LIST"),

@@ -160,7 +160,11 @@ class ModelSettings(Section):
     runtime: Literal["auto", "native", "tensorrt"] = Field(
         default="auto", description="Runtime that loads the model; `auto` takes TensorRT where a supported GPU is."
     )
-    executor: Literal["auto", "ggml"] = Field(default="auto", description="Executor of the native runtime.")
+    executor: Literal["auto", "fused", "ggml"] = Field(
+        default="auto",
+        description="Executor of the native runtime: fused has CPU kernels of its own, ggml runs on its devices; "
+        "auto takes ggml where it finds an accelerator.",
+    )
     threads: Whole | None = Field(
         default=None, description="CPU threads of the native runtime. Unset: chosen from the CPUs this process may use."
     )

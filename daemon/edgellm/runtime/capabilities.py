@@ -17,7 +17,7 @@ class Capabilities:
     """
 
     runtime: str  # "native" | "tensorrt"
-    executor: str  # "ggml", "" where the runtime does not say
+    executor: str  # "fused" | "ggml", "" where the runtime does not say
     max_batch_size: int
     max_input_len: int
     max_kv_cache_capacity: int
@@ -34,3 +34,5 @@ class Capabilities:
     template_fields: frozenset[str] = CLIENT_FIELDS
     output_style: OutputStyle = field(default_factory=OutputStyle)
     speech_refusal: str = ""
+    executor_device: str = ""  # what it runs on, for people
+    executor_reason: str = ""  # why this executor, for people

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from edgellm.errors import ClosedError, RequestCancelledError
@@ -20,6 +21,15 @@ from edgellm.runtime.contract import (
 )
 from edgellm.runtime.native_errors import map_request_error
 from edgellm.runtime.running import BlockingGeneration, InFlightGeneration, OnReleased, RunningGeneration, end_quietly
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorChoice:
+    """``name`` is "" where the runtime does not say; ``device`` and ``reason`` are for people."""
+
+    name: str = ""
+    device: str = ""
+    reason: str = ""
 
 
 class Driver(Protocol):
@@ -51,8 +61,8 @@ class Driver(Protocol):
 
     def steps_completed(self) -> int: ...
 
-    def executor_name(self) -> str:
-        """Give what runs the model, "" where the runtime does not say."""
+    def executor(self) -> ExecutorChoice:
+        """Give what runs the model."""
         ...
 
     def drain(self) -> None:
@@ -107,8 +117,8 @@ class InFlightDriver:
     def steps_completed(self) -> int:
         return int(getattr(self._loaded(), "steps_completed", 0))
 
-    def executor_name(self) -> str:
-        return _executor_name(self._loaded())
+    def executor(self) -> ExecutorChoice:
+        return _executor_of(self._loaded())
 
     def drain(self) -> None:
         engine = self._engine
@@ -162,8 +172,8 @@ class BlockingDriver:
     def steps_completed(self) -> int:
         return self._requests_ended
 
-    def executor_name(self) -> str:
-        return _executor_name(self._runtime)
+    def executor(self) -> ExecutorChoice:
+        return _executor_of(self._runtime)
 
     def drain(self) -> None:
         """Nothing is queued natively: callers hold their permits until they are done."""
@@ -194,6 +204,9 @@ class BlockingDriver:
             self._reuse_log.record(metrics)
 
 
-def _executor_name(native: Any) -> str:
-    info = getattr(native, "executor_info", None)
-    return str(info().name) if info is not None else ""
+def _executor_of(native: Any) -> ExecutorChoice:
+    read = getattr(native, "executor_info", None)
+    if read is None:
+        return ExecutorChoice()
+    info = read()
+    return ExecutorChoice(str(info.name), str(info.device), str(getattr(info, "reason", "")))

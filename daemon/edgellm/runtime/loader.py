@@ -96,6 +96,8 @@ def load_native_bundle(
     native_options.prompt_encoder = front_end.encode_native
     layout = BundleLayout(str(bundle.directory))
     driver = make_driver(module, layout, str(source.path), shape, options=native_options)
+    executor = driver.executor()
+    _log.info("model %s runs on executor %s (%s): %s", source.model_id, executor.name, executor.device, executor.reason)
     return assemble(
         module,
         driver,
@@ -106,7 +108,7 @@ def load_native_bundle(
         limits=shape.limits,
         capabilities=Capabilities(
             runtime="native",
-            executor=driver.executor_name(),
+            executor=executor.name,
             max_batch_size=shape.max_batch_size,
             max_input_len=shape.limits.max_input_len,
             max_kv_cache_capacity=shape.limits.max_kv_cache_capacity,
@@ -116,6 +118,8 @@ def load_native_bundle(
             guided_decoding=GUIDE_TYPES if guidance_library else (),
             kv_cache_dtype=bundle.kv_cache_dtype,
             parameters=frozenset(EXTENSION_PARAMETERS),
+            executor_device=executor.device,
+            executor_reason=executor.reason,
             template_fields=codec.client_fields,
             output_style=codec.output_style(source.model_id),
         ),

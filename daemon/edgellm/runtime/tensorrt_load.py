@@ -69,7 +69,7 @@ def load_tensorrt_bundle(
         has_draft_model=speculation is not None,
         capabilities=Capabilities(
             runtime="tensorrt",
-            executor=driver.executor_name(),
+            executor=driver.executor().name,
             max_batch_size=shape.max_batch_size,
             max_input_len=shape.limits.max_input_len,
             max_kv_cache_capacity=shape.limits.max_kv_cache_capacity,

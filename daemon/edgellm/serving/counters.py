@@ -81,13 +81,19 @@ class _StateCollector(Collector):
         waiting = GaugeMetricFamily("edgellm_waiting_requests", "Requests in the queue.", labels=["model"])
         slots = GaugeMetricFamily("edgellm_slots", "Sequences that can run at a time.", labels=["model"])
         ready = GaugeMetricFamily("edgellm_model_state", "1 for the state that holds.", labels=["model", "state"])
+        executor = GaugeMetricFamily(
+            "edgellm_model_executor", "1 for the executor that runs the model.", labels=["model", "executor", "device"]
+        )
         for name, model in self._models.items():
+            if model.capabilities is not None and model.capabilities.executor:
+                chosen = [name, model.capabilities.executor, model.capabilities.executor_device]
+                executor.add_metric(chosen, 1.0)
             running.add_metric([name], model.admission.running)
             waiting.add_metric([name], model.admission.waiting)
             slots.add_metric([name], model.admission.capacity)
             for state in type(model.state):
                 ready.add_metric([name, state.value], float(model.state is state))
-        yield from (running, waiting, slots, ready)
+        yield from (running, waiting, slots, ready, executor)
         yield from self._lane_metrics()
 
     def _lane_metrics(self) -> Iterable[Metric]:

@@ -95,6 +95,7 @@ void bind_metrics(py::module_& module) {
     py::class_<ExecutorInfo>(module, "ExecutorInfo", "Extension: what runs the model, and its sizes.")
         .def_readonly("name", &ExecutorInfo::name)
         .def_readonly("device", &ExecutorInfo::device)
+        .def_readonly("reason", &ExecutorInfo::reason)
         .def_readonly("threads", &ExecutorInfo::threads)
         .def_readonly("vocab_size", &ExecutorInfo::vocab_size)
         .def_readonly("hidden_size", &ExecutorInfo::hidden_size)

@@ -4,6 +4,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace edgellm {
@@ -26,6 +29,14 @@ std::string missing_cpu_features() {
     need(leaf && (ecx & bit_F16C) != 0, "F16C");
 #endif
     return missing;
+}
+
+bool has_dot_products() noexcept {
+#if defined(__aarch64__) && defined(__linux__)
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+    return false;
+#endif
 }
 
 bool supported_cpu() noexcept {

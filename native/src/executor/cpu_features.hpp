@@ -8,6 +8,9 @@ namespace edgellm {
 // AVX2, FMA, F16C and BMI2 on x86-64 (what the tensor library assumes without asking); true elsewhere.
 bool supported_cpu() noexcept;
 
+// Dot products of bytes, which 64-bit Arm has from version 8.2 on; false elsewhere.
+bool has_dot_products() noexcept;
+
 // Names of the missing instruction sets, "" when none is missing.
 std::string missing_cpu_features();
 

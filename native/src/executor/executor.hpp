@@ -18,18 +18,19 @@ enum class OutputKind : uint8_t { kLogits, kHidden };
 enum class KvType : uint8_t { kF16, kF32 };
 
 struct ExecutorOptions {
-    std::string executor = "auto";   // "auto" | "ggml" (a fused CPU executor joins these)
+    std::string executor = "auto";   // "auto" | "fused" (own kernels, on the CPU) | "ggml" (its operators, any device)
     int32_t threads = 0;             // 0 = chosen from the CPUs this process may use
     int32_t kv_page_tokens = 32;     // positions per KV page, a multiple of 8
     int32_t kv_page_count = 0;       // pages in the store, > 0
     int32_t max_rows = 512;          // rows one step may carry
     KvType kv_type = KvType::kF16;
-    bool portable_attention = false; // attention from the tensor library's own operators only
+    bool portable_attention = false; // attention from the tensor library's own operators only: ggml
 };
 
 struct ExecutorInfo {
-    std::string name;                // "ggml"
+    std::string name;                // "fused" | "ggml"
     std::string device;              // what it runs on, for people
+    std::string reason;              // why this executor, for people
     int32_t threads = 0;
     int32_t vocab_size = 0;          // width of a logits row
     int32_t hidden_size = 0;         // width of a hidden row

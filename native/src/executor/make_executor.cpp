@@ -20,8 +20,10 @@ constexpr int32_t kMaxPageTokens = 4096;
 
 void check_options(const ExecutorOptions& options) {
     const auto refuse = [](const std::string& what) { throw InvalidRequest(std::string(kBadValue) + ": " + what); };
-    if (options.executor != "auto" && options.executor != "ggml")
-        refuse("executor '" + options.executor + "' is unknown; the allowed ones are auto, ggml");
+    if (options.executor != "auto" && options.executor != "fused" && options.executor != "ggml")
+        refuse("executor '" + options.executor + "' is unknown; the allowed ones are auto, fused, ggml");
+    if (options.executor == "fused" && options.portable_attention)
+        refuse("executor 'fused' has its own attention; leave portable_attention off, or use ggml");
     if (options.kv_page_tokens < kPageTokensMultiple || options.kv_page_tokens > kMaxPageTokens ||
         options.kv_page_tokens % kPageTokensMultiple != 0)
         refuse("kv_page_tokens is " + std::to_string(options.kv_page_tokens) + "; use a multiple of 8 up to 4096");
@@ -44,8 +46,13 @@ std::unique_ptr<Executor> make_executor(std::shared_ptr<const GgufFile> file, co
     check_options(options);
     static std::once_flag log_set;
     std::call_once(log_set, [] { ggml_log_set(keep_warnings, nullptr); });
-    if (options.portable_attention || has_accelerator()) return make_graph_executor(std::move(file), spec, options);
-    return make_cpu_executor(std::move(file), spec, options, false);
+    if (options.executor == "fused") return make_cpu_executor(std::move(file), spec, options, false, "asked for");
+    if (options.executor == "ggml") return make_graph_executor(std::move(file), spec, options, "asked for");
+    if (options.portable_attention)
+        return make_graph_executor(std::move(file), spec, options, "portable_attention needs its operators");
+    if (has_accelerator())
+        return make_graph_executor(std::move(file), spec, options, "it runs on the accelerator of this machine");
+    return make_cpu_executor(std::move(file), spec, options, false, "the fastest on a CPU without an accelerator");
 }
 
 }  // namespace edgellm

@@ -107,7 +107,7 @@ double dot(const Weights& weights, int64_t row, const float* x) {
 }
 
 bool has_own_kernel(TensorType type) {
-    return edgellm::supported_cpu() && edgellm::find_avx2_matmul_kernel(type) != nullptr;
+    return edgellm::find_own_matmul_kernel(type) != nullptr;
 }
 
 constexpr TensorType kOwnTypes[] = {TensorType::kQ8_0, TensorType::kQ4_1, TensorType::kQ4_0,
@@ -115,13 +115,24 @@ constexpr TensorType kOwnTypes[] = {TensorType::kQ8_0, TensorType::kQ4_1, Tensor
 
 }  // namespace
 
+TEST(the_kernels_of_this_cpu_are_chosen_when_it_has_what_they_need) {
+#if defined(__x86_64__)
+    const bool expected = edgellm::supported_cpu();
+#else
+    const bool expected = edgellm::has_dot_products();
+#endif
+    for (const TensorType type : {TensorType::kQ8_0, TensorType::kQ4_1, TensorType::kQ4_0})
+        CHECK(has_own_kernel(type) == expected);
+    CHECK(!has_own_kernel(TensorType::kQ6_K));
+}
+
 TEST(own_matmuls_match_double_precision) {
     for (const TensorType type : kOwnTypes) {
         if (!has_own_kernel(type)) continue;
         for (const int64_t size : {32, 64, 96, 256, 288, 576, 1536}) {
             const Weights weights(type, 37, size);
             const auto x = noise(static_cast<std::size_t>(size * 6), 3.0F);
-            const auto out = multiply(*edgellm::find_avx2_matmul_kernel(type), weights, x, 6, 0, 37);
+            const auto out = multiply(*edgellm::find_own_matmul_kernel(type), weights, x, 6, 0, 37);
             for (int64_t t = 0; t < 6; ++t) {
                 for (int64_t r = 0; r < 37; ++r) {
                     const double error = static_cast<double>(out[static_cast<std::size_t>(t * 37 + r)]) -
@@ -139,7 +150,7 @@ TEST(odd_sizes_of_float_rows_are_whole) {
         for (const int64_t size : {1, 2, 7, 9, 31, 33}) {
             const Weights weights(type, 5, size);
             const auto x = noise(static_cast<std::size_t>(size));
-            const auto out = multiply(*edgellm::find_avx2_matmul_kernel(type), weights, x, 1, 0, 5);
+            const auto out = multiply(*edgellm::find_own_matmul_kernel(type), weights, x, 1, 0, 5);
             for (int64_t r = 0; r < 5; ++r)
                 CHECK(std::abs(static_cast<double>(out[static_cast<std::size_t>(r)]) - dot(weights, r, x.data())) <
                       1e-4);
@@ -150,7 +161,7 @@ TEST(odd_sizes_of_float_rows_are_whole) {
 TEST(a_products_bits_do_not_depend_on_the_tile) {
     for (const TensorType type : kOwnTypes) {
         if (!has_own_kernel(type)) continue;
-        const MatmulKernel& kernel = *edgellm::find_avx2_matmul_kernel(type);
+        const MatmulKernel& kernel = *edgellm::find_own_matmul_kernel(type);
         constexpr int64_t kRows = 70;
         constexpr int64_t kSize = 352;
         const Weights weights(type, kRows, kSize);
@@ -177,7 +188,7 @@ TEST(extreme_activations_stay_finite_and_right) {
         for (const float magnitude : {0.0F, 1e-38F, 1e-30F, 1e-10F, 1e10F, 1e30F}) {
             std::vector<float> x(64, magnitude);
             x[3] = -magnitude;
-            const auto out = multiply(*edgellm::find_avx2_matmul_kernel(type), weights, x, 1, 0, 4);
+            const auto out = multiply(*edgellm::find_own_matmul_kernel(type), weights, x, 1, 0, 4);
             for (int64_t r = 0; r < 4; ++r) {
                 const double error = static_cast<double>(out[static_cast<std::size_t>(r)]) - dot(weights, r, x.data());
                 CHECK(std::abs(error) <= 1e-3 * static_cast<double>(magnitude) + 1e-28);
@@ -195,7 +206,7 @@ TEST(full_scale_blocks_do_not_overflow) {
     Weights weights(TensorType::kQ8_0, 1, 32);
     weights.bytes = row;
     const std::vector<float> x(32, 5.0F);
-    const auto out = multiply(*edgellm::find_avx2_matmul_kernel(TensorType::kQ8_0), weights, x, 1, 0, 1);
+    const auto out = multiply(*edgellm::find_own_matmul_kernel(TensorType::kQ8_0), weights, x, 1, 0, 1);
     CHECK(std::abs(out[0] + 128.0F * 32.0F * 5.0F) < 0.01F);
 }
 

@@ -102,7 +102,7 @@ TEST(own_kernels_read_quantised_weights_precisely) {
          {TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0, TensorType::kQ4_1, TensorType::kQ4_0}) {
         tiny::Shape shape;
         shape.type = type;
-        const bool has_own_kernels = edgellm::find_avx2_matmul_kernel(type) != nullptr;
+        const bool has_own_kernels = edgellm::find_own_matmul_kernel(type) != nullptr;
         CHECK(difference_from_reference(shape, small_options()) < (has_own_kernels ? 2e-3 : 0.8));
     }
 }
@@ -222,7 +222,7 @@ TEST(describes_itself) {
     const tiny::Shape shape;
     const auto executor = Model(tiny::Decoder{shape}).executor(small_options(KvType::kF16));
     const auto& info = executor->info();
-    CHECK(info.name == "ggml" && !info.device.empty() && info.threads == 2);
+    CHECK(info.name == "fused" && !info.device.empty() && !info.reason.empty() && info.threads == 2);
     CHECK(info.vocab_size == 101 && info.hidden_size == 64 && info.kv_page_tokens == 8 && info.kv_page_count == 96 &&
           info.max_rows == 256);
     CHECK(info.kv_bytes_per_token == 2 * 2 * 2 * 16 * 2);  // keys and values, layers, KV heads, head size, bytes
@@ -237,7 +237,7 @@ TEST(refuses_options_by_name) {
         CHECK_THROWS(model.executor(options), InvalidRequest, text);
     };
     refused([](ExecutorOptions& o) { o.executor = "tensorrt"; },
-            "executor 'tensorrt' is unknown; the allowed ones are auto, ggml");
+            "executor 'tensorrt' is unknown; the allowed ones are auto, fused, ggml");
     refused([](ExecutorOptions& o) { o.threads = -1; }, "threads is -1");
     refused([](ExecutorOptions& o) { o.threads = 100000; }, "threads is 100000");
     refused([](ExecutorOptions& o) { o.kv_page_tokens = 12; }, "kv_page_tokens is 12");
@@ -247,8 +247,16 @@ TEST(refuses_options_by_name) {
     ExecutorOptions options = small_options();
     options.threads = 0;
     CHECK(model.executor(options)->info().threads >= 1);
-    options.executor = "ggml";
-    CHECK(model.executor(options)->info().name == "ggml");
+    for (const char* name : {"fused", "ggml"}) {
+        options.executor = name;
+        CHECK(model.executor(options)->info().name == name && model.executor(options)->info().reason == "asked for");
+    }
+    refused(
+        [](ExecutorOptions& o) {
+            o.executor = "fused";
+            o.portable_attention = true;
+        },
+        "executor 'fused' has its own attention");
 }
 
 TEST(refuses_steps_that_break_the_contract) {

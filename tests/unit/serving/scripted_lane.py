@@ -22,6 +22,7 @@ def capabilities(**changes: object) -> Capabilities:
     whole = Capabilities(
         runtime="native",
         executor="scripted",
+        executor_device="paper",
         max_batch_size=2,
         max_input_len=100,
         max_kv_cache_capacity=200,

@@ -299,6 +299,7 @@ def test_tokens_and_times_are_counted() -> None:
             assert value("edgellm_inter_token_seconds_count", label) == 2
             assert value("edgellm_request_seconds_count", label) == 1
             assert value("edgellm_model_state", {"model": "tiny", "state": "ready"}) == 1
+            assert value("edgellm_model_executor", {"model": "tiny", "executor": "scripted", "device": "paper"}) == 1
             assert value("edgellm_slots", label) == 2
             assert value("edgellm_lane_scheduling", {"model": "tiny", "lane": "0", "counter": "completed"}) == 3
 

@@ -1,6 +1,7 @@
 #include "executor/cpu/cpu_executor.hpp"
 
 #include <string>
+#include <utility>
 
 #include "contract/errors.hpp"
 #include "executor/cpu/cpu_step.hpp"
@@ -32,14 +33,14 @@ const CpuKernels& choose_kernels(bool portable) {
 class CpuExecutor final : public Executor {
 public:
     CpuExecutor(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, const ExecutorOptions& options,
-                bool portable)
+                bool portable, std::string reason)
         : spec_(spec),
           weights_(std::move(file), spec_, portable),
           store_(kv_layout(spec_, options), options.kv_page_count),
           kernels_(choose_kernels(portable)),
           runner_(resolve_thread_count(options.threads)),
           step_(spec_, weights_, store_, kernels_, runner_.threads(), options.max_rows),
-          info_(describe(options)),
+          info_(describe(options, std::move(reason))),
           planner_(info_) {}
 
     const ExecutorInfo& info() const noexcept override { return info_; }
@@ -63,9 +64,10 @@ public:
     void idle(std::span<const int32_t> free_pages) override { store_.give_back(free_pages); }
 
 private:
-    ExecutorInfo describe(const ExecutorOptions& options) const {
+    ExecutorInfo describe(const ExecutorOptions& options, std::string reason) const {
         ExecutorInfo info;
-        info.name = "ggml";
+        info.name = "fused";
+        info.reason = std::move(reason);
         info.device = std::string("CPU, ") + kernels_.name + " kernels";
         info.threads = runner_.threads();
         info.vocab_size = spec_.vocab_size;
@@ -91,8 +93,9 @@ private:
 }  // namespace
 
 std::unique_ptr<Executor> make_cpu_executor(std::shared_ptr<const GgufFile> file, const ModelSpec& spec,
-                                            const ExecutorOptions& options, bool portable_kernels) {
-    return std::make_unique<CpuExecutor>(std::move(file), spec, options, portable_kernels);
+                                            const ExecutorOptions& options, bool portable_kernels,
+                                            std::string reason) {
+    return std::make_unique<CpuExecutor>(std::move(file), spec, options, portable_kernels, std::move(reason));
 }
 
 }  // namespace edgellm

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "executor/executor.hpp"
 #include "model/model_spec.hpp"
@@ -11,6 +12,7 @@
 namespace edgellm {
 
 std::unique_ptr<Executor> make_cpu_executor(std::shared_ptr<const GgufFile> file, const ModelSpec& spec,
-                                            const ExecutorOptions& options, bool portable_kernels);
+                                            const ExecutorOptions& options, bool portable_kernels,
+                                            std::string reason = "");
 
 }  // namespace edgellm

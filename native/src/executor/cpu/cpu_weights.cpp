@@ -44,7 +44,7 @@ CpuMatrix CpuWeights::matrix(const TensorView& view) {
     matrix.row_bytes = static_cast<std::size_t>(edgellm::row_bytes(view));
     matrix.inputs = view.shape[0];
     matrix.outputs = view.shape[1];
-    if (!portable_kernels_) matrix.kernel = find_avx2_matmul_kernel(view.type);
+    if (!portable_kernels_) matrix.kernel = find_own_matmul_kernel(view.type);
     if (matrix.kernel == nullptr) matrix.kernel = find_ggml_matmul_kernel(view.type);
     if (matrix.kernel == nullptr) {
         throw ModelFileError("model file '" + file_->path().string() + "': tensor '" + printable(view.name) +

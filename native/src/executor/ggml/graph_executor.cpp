@@ -3,6 +3,8 @@
 #include <ggml-cpp.h>
 
 #include <limits>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "contract/errors.hpp"
@@ -16,13 +18,14 @@ namespace {
 
 class GraphExecutor final : public Executor {
 public:
-    GraphExecutor(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, const ExecutorOptions& options)
+    GraphExecutor(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, const ExecutorOptions& options,
+                  std::string reason)
         : spec_(spec),
           options_(options),
           threads_(resolve_thread_count(options.threads)),
-          devices_(threads_, options.portable_attention && !has_accelerator()),
+          devices_(threads_, !has_accelerator()),
           weights_(std::move(file), spec_, devices_, options_),
-          info_(describe()),
+          info_(describe(std::move(reason))),
           planner_(info_) {
         if (int64_t{options.kv_page_count} * options.kv_page_tokens > std::numeric_limits<int32_t>::max())
             throw ExecutorError("the KV store has more than 2^31 positions; use fewer pages");
@@ -69,9 +72,10 @@ public:
     void idle(std::span<const int32_t>) override {}  // the pool's threads sleep between graphs by themselves
 
 private:
-    ExecutorInfo describe() const {
+    ExecutorInfo describe(std::string reason) const {
         ExecutorInfo info;
         info.name = "ggml";
+        info.reason = std::move(reason);
         info.device = devices_.description();
         info.threads = threads_;
         info.vocab_size = spec_.vocab_size;
@@ -111,8 +115,8 @@ private:
 }  // namespace
 
 std::unique_ptr<Executor> make_graph_executor(std::shared_ptr<const GgufFile> file, const ModelSpec& spec,
-                                              const ExecutorOptions& options) {
-    return std::make_unique<GraphExecutor>(std::move(file), spec, options);
+                                              const ExecutorOptions& options, std::string reason) {
+    return std::make_unique<GraphExecutor>(std::move(file), spec, options, std::move(reason));
 }
 
 }  // namespace edgellm

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "executor/executor.hpp"
 #include "model/model_spec.hpp"
@@ -10,6 +11,6 @@
 namespace edgellm {
 
 std::unique_ptr<Executor> make_graph_executor(std::shared_ptr<const GgufFile> file, const ModelSpec& spec,
-                                              const ExecutorOptions& options);
+                                              const ExecutorOptions& options, std::string reason);
 
 }  // namespace edgellm

@@ -41,10 +41,13 @@ public:
     virtual void multiply(const MatmulTask& task) const noexcept = 0;
 };
 
-// AVX2, FMA and F16C kernels; nullptr for encodings without one, and where they were not built.
-// Their methods may only be called on a CPU that has these.
+// The kernel of this project for an encoding on this CPU; nullptr where there is none.
+const MatmulKernel* find_own_matmul_kernel(TensorType type) noexcept;
+
+// By instruction set: AVX2 with FMA and F16C, and NEON with dot products. nullptr for encodings without one, and where
+// they were not built. Their methods may only be called on a CPU that has these.
 const MatmulKernel* find_avx2_quant_kernel(TensorType type) noexcept;
 const MatmulKernel* find_avx2_float_kernel(TensorType type) noexcept;
-const MatmulKernel* find_avx2_matmul_kernel(TensorType type) noexcept;  // either
+const MatmulKernel* find_neon_quant_kernel(TensorType type) noexcept;
 
 }  // namespace edgellm
