@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,3 +195,32 @@ def test_a_probe_that_hangs_or_crashes_is_a_finding(tmp_path: Path, monkeypatch:
         found = probe_libraries(timeout_seconds=3)
         assert problem in found.driver.problem
         assert found == Libraries(found.driver, found.driver, found.driver)
+
+
+def test_the_published_package_on_a_machine_without_a_gpu_is_told_piece_by_piece(
+    nvidia_binary: NvidiaBinary, tmp_path: Path
+) -> None:
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("EDGELLM_")},
+        "PYTHONPATH": str(nvidia_binary.site),
+        "EDGELLM_CACHE_DIR": str(tmp_path),
+        "XDG_CONFIG_HOME": "/nonexistent",
+    }
+    device = tmp_path / "device.json"
+    device.write_text('{"module": "Orin NX 16GB", "l4t": "R39.2.1", "sm": 87}')
+    for declared, code, kind in ((None, 0, "auto takes native (no TensorRT: "), (device, 68, "declares a Jetson")):
+        done = subprocess.run(
+            [sys.executable, "-m", "edgellm", "doctor", "--json"],
+            env=environment if declared is None else {**environment, "EDGELLM_DEVICE_FILE": str(declared)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == code, done.stderr
+        findings = {entry["subject"]: entry for entry in json.loads(done.stdout)["findings"]}
+        assert findings["TensorRT wheel"]["right"]
+        assert findings["TensorRT wheel"]["text"] == "tensorrt-edgellm 0.11.0"
+        assert not findings["TensorRT payload"]["right"]
+        assert "no payload of tensorrt-edgellm fits this machine; the nearest, " in findings["TensorRT payload"]["text"]
+        assert kind in findings["runtime"]["text"]

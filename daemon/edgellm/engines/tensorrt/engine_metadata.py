@@ -9,7 +9,6 @@ from typing import Any
 
 from edgellm.engines.json_file import MAX_COUNT, Fields, read_object
 from edgellm.engines.tensorrt.speculation import DEFAULT_MAX_VERIFY_TREE_SIZE, NO_METHOD, CompiledSpeculation
-from edgellm.errors import CheckpointError
 
 CONFIG_FILE = "config.json"
 BASE_CONFIG_FILE = "base_config.json"
@@ -120,5 +119,5 @@ def _size(fields: Fields, name: str, default: int) -> int:
     """Read a size that may be 0, which the builder writes for what a model does not have."""
     value = fields.values.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
-        raise CheckpointError(f"{fields.path}: {name} is not a number of 0 or more")
+        fields.fail(name, "is not a number of 0 or more")
     return value
