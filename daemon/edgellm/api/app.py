@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from edgellm import __version__
 from edgellm.api import health, models
@@ -16,6 +17,7 @@ from edgellm.api.anthropic_messages import count_tokens, messages
 from edgellm.api.chat_completions import chat_completions
 from edgellm.api.completions import completions
 from edgellm.api.docs_page import docs_page
+from edgellm.api.error_mapping import nothing_at_this_path
 from edgellm.api.gate import Gate
 from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import BodyReader
@@ -100,5 +102,11 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
     }
     for (method, path), handler in handlers.items():
         app.router.add_route(path, handler, methods=[method])
+    app.router.default = _nothing_there
     app.openapi = partial(describe, app)  # type: ignore[method-assign]
     return app
+
+
+async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:
+    """For paths that the route table knows and the router does not: those with a line break in their parameter."""
+    raise nothing_at_this_path()

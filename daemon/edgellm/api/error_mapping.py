@@ -36,6 +36,10 @@ class HttpError(EdgeLLMError):
         self.headers = headers or []
 
 
+def nothing_at_this_path() -> HttpError:
+    return HttpError(404, "There is nothing at this path.", "not_found")
+
+
 _STATUS_OF: tuple[tuple[type[EdgeLLMError], int], ...] = (
     (ModelNotFoundError, 404),
     (StoredResponseNotFoundError, 404),

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from edgellm.api import cors, hosts, limits
 from edgellm.api.client_limits import ClientLimits
 from edgellm.api.credentials import client_of
-from edgellm.api.error_mapping import Headers, HttpError, error_response
+from edgellm.api.error_mapping import Headers, HttpError, error_response, nothing_at_this_path
 from edgellm.api.failure_log import log_failure
 from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import ClientGoneError, too_large
@@ -156,7 +156,7 @@ def _values(headers: Headers, name: bytes) -> list[bytes]:
 
 def _route_for(method: str, routes: list[Route]) -> Route:
     if not routes:
-        raise HttpError(404, "There is nothing at this path.", "not_found")
+        raise nothing_at_this_path()
     wanted = "GET" if method == "HEAD" else method
     for route in routes:
         if route.method == wanted:

@@ -45,6 +45,16 @@ def test_every_route_keeps_its_auth_class(method: str, path: str, access: Access
     run(scenario())
 
 
+@pytest.mark.parametrize("path", ["/v1/models/a\nb", "/v1/responses/a\nb"])
+def test_a_line_break_in_a_path_leads_nowhere(path: str) -> None:
+    async def scenario() -> None:
+        async with application(talking_lane()) as (client, _):
+            answer = await client.get(path)
+            assert (answer.status, answer.error["code"]) == (404, "not_found")
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("path", ["/nothing", "/v1/embeddings", "/docs/oauth2-redirect", "/v1", "/redoc"])
 def test_what_is_not_in_the_table_is_denied_first_and_unknown_second(path: str) -> None:
     async def scenario() -> None:
