@@ -109,7 +109,7 @@ def _failure(route: Route) -> Any:
 def _described(route: Route, operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
     answer: dict[str, Any] = {operation.media_type: {"schema": schemas.of(operation.answer)}}
     if operation.streams:
-        answer["text/event-stream"] = {}
+        answer["text/event-stream"] = {"schema": {}}
     described: dict[str, Any] = {
         "summary": operation.summary,
         "responses": {
