@@ -37,7 +37,7 @@ def ask(site: Path, question: str, cases: Sequence[Case], **environment: str) ->
         timeout=TIMEOUT_SECONDS,
     )
     assert done.returncode == 0, f"{question} ended with {done.returncode}:\n{done.stderr}"
-    verdicts = json.loads(done.stdout)
+    verdicts = json.loads(done.stdout.splitlines()[-1])  # a library may have had something to say before
     assert len(verdicts) == len(cases)
     return list(verdicts)
 
@@ -234,7 +234,8 @@ def main() -> None:
     answer = QUESTIONS[asked["question"]]
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
         verdicts = [answer(case) for case in asked["cases"]]
-    json.dump(verdicts, sys.stdout)
+    answer = json.dumps(verdicts)
+    print(f"\n{answer}")
 
 
 if __name__ == "__main__":

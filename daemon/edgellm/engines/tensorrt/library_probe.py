@@ -69,8 +69,9 @@ def probe_libraries(timeout_seconds: float = TIMEOUT_SECONDS) -> Libraries:
     if done.returncode != 0:
         return _all_failed(f"looking at it ended with status {done.returncode}")
     try:
-        return Libraries.from_json(json.loads(done.stdout))
-    except (ValueError, KeyError, TypeError):
+        # A library may have had something to say before.
+        return Libraries.from_json(json.loads(done.stdout.splitlines()[-1]))
+    except (ValueError, IndexError, KeyError, TypeError):
         return _all_failed("what looks at it gave no answer")
 
 
@@ -177,4 +178,5 @@ def _one_line(error: BaseException | None) -> str:
 
 
 if __name__ == "__main__":
-    json.dump(asdict(look()), sys.stdout)
+    answer = json.dumps(asdict(look()))
+    print(f"\n{answer}")

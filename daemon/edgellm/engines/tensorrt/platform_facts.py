@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from edgellm.engines.tensorrt.device_file import DEVICE_FILE, DeclaredDevice, read_device_file
@@ -87,12 +86,6 @@ def read_platform_facts(
         payloads_problem=problem,
         device=read_device_file(device_file),
     )
-
-
-@cache
-def this_platform() -> PlatformFacts:
-    """Give the facts of this machine, read once in a process."""
-    return read_platform_facts()
 
 
 def python_abi() -> str:
