@@ -97,6 +97,60 @@ def test_serve_fetches_an_id_and_serves_it_without_the_hub(
     assert MODEL in second.health()["models"]
 
 
+def test_a_board_without_a_network_serves_an_id_from_an_archive(
+    hub: HubServer, checkpoint_files: dict[str, bytes], cache: Path, tmp_path: Path, daemons: list[Daemon]
+) -> None:
+    """Built and exported on one board; imported on another, which has neither checkpoint nor hub and builds nothing."""
+    hub.repository(ID, checkpoint_files)
+    assert edgellm("engine", "build", ID, cache=cache).returncode == 0
+    exported = edgellm("engine", "export", ID, str(tmp_path / "archive"), cache=cache)
+    assert exported.returncode == 0, exported.stderr
+    hub.close()
+    board = tmp_path / "board"
+    imported = edgellm("engine", "import", str(tmp_path / "archive"), cache=board)
+    assert imported.returncode == 0, imported.stderr
+    listed = edgellm("models", "list", cache=board).stdout
+    assert f"{ID}  engine without checkpoint" in listed
+    env = {**os.environ, "EDGELLM_CACHE_DIR": str(board), "HF_HUB_OFFLINE": "1"}
+    daemon = Daemon(Path(ID), "--no-build-on-start", env=env)
+    daemons.append(daemon)
+    assert daemon.wait_until_ready().text("Say hello.")
+    shown = edgellm("models", "show", ID, cache=board)
+    assert (shown.returncode, "came without its checkpoint" in shown.stderr) == (66, True)
+
+
+def test_an_image_resolves_an_id_and_keeps_it(
+    hub: HubServer, checkpoint_files: dict[str, bytes], cache: Path, tmp_path: Path
+) -> None:
+    commit = hub.repository(ID, checkpoint_files).revisions["main"]
+    assert edgellm("engine", "build", ID, cache=cache).returncode == 0
+    assert edgellm("engine", "export", ID, str(tmp_path / "archive"), cache=cache).returncode == 0
+    image, board = tmp_path / "image", tmp_path / "board"
+    assert edgellm("engine", "import", str(tmp_path / "archive"), "--into", str(image), cache=board).returncode == 0
+    config = tmp_path / "edgellm.toml"
+    config.write_text(f'[engines]\nread_only_dirs = ["{image}"]\nbuild_on_start = false\n')
+    asked = len(hub.requests)
+    explained = edgellm("engine", "explain", ID, "--config", str(config), cache=board)
+    assert explained.stdout.startswith("HIT"), explained.stderr
+    added = edgellm("models", "add", ID, "--config", str(config), cache=board)
+    assert added.returncode == 64
+    assert f"came with this image, at commit {commit}" in added.stderr
+    assert len(hub.requests) == asked
+
+
+def test_where_nothing_is_built_nothing_is_fetched(
+    hub: HubServer, checkpoint_files: dict[str, bytes], cache: Path, daemons: list[Daemon]
+) -> None:
+    hub.repository(ID, checkpoint_files)
+    env = {**os.environ, "EDGELLM_CACHE_DIR": str(cache)}
+    daemon = Daemon(Path(ID), "--no-build-on-start", env=env)
+    daemons.append(daemon)
+    assert daemon.exit_code() == 66
+    daemon.stop()
+    assert f"run edgellm models add {ID}" in daemon.log
+    assert hub.requests == []
+
+
 def test_serve_ends_with_the_reason_when_there_is_no_such_model(
     hub: HubServer, cache: Path, daemons: list[Daemon]
 ) -> None:

@@ -36,15 +36,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace) -> int:
     from edgellm.engines.cache_directory import models_dir
 
-    folder = models_dir(load_from_arguments(namespace).settings.cache_dir)
+    settings = load_from_arguments(namespace).settings
+    folder, roots = (
+        models_dir(settings.cache_dir),
+        [Path(root).expanduser() for root in settings.engines.read_only_dirs],
+    )
     if namespace.action == "list":
-        return _list(folder)
+        return _list(folder, roots)
     if namespace.action == "add":
-        return _add(namespace.name, folder)
-    return _show(namespace.model, folder, path_only=namespace.path)
+        return _add(namespace.name, folder, roots)
+    return _show(namespace.model, folder, roots, path_only=namespace.path)
 
 
-def _list(folder: Path) -> int:
+def _list(folder: Path, roots: list[Path]) -> int:
     from edgellm.engines.catalogue import CATALOGUE, locate
     from edgellm.engines.hub.hub_model import find_model
     from edgellm.engines.references import all_references
@@ -53,11 +57,13 @@ def _list(folder: Path) -> int:
         state = "on this machine" if locate(entry.name, folder) else f"edgellm models add {entry.name}"
         print(f"{entry.name}  {entry.size_bytes / _MEGABYTE_BYTES:.0f} MB  {entry.licence}  {state}")
         print(f"    {entry.summary}")
-    for reference in all_references(folder):
-        model = find_model(reference.hub_id, folder)
-        where = f"commit {reference.commit[:12]}" if model is None or model.path.exists() else "checkpoint not here"
-        size = f"{_size_bytes(model.path) / _MEGABYTE_BYTES:.0f} MB  " if model and model.path.exists() else ""
-        print(f"{reference.hub_id}  {size}{where}")
+    listed = dict.fromkeys(reference.hub_id for root in (*roots, folder) for reference in all_references(root))
+    for hub_id in listed:
+        model = find_model(hub_id, folder, roots)
+        if model is not None:
+            is_here = model.path.exists()
+            size = f"{_size_bytes(model.path) / _MEGABYTE_BYTES:.0f} MB" if is_here else "engine without checkpoint"
+            print(f"{hub_id}  {size}  commit {model.reference.commit[:12]}")
     return 0
 
 
@@ -65,9 +71,10 @@ def _size_bytes(path: Path) -> int:
     return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in path.iterdir())
 
 
-def _add(name: str, folder: Path) -> int:
+def _add(name: str, folder: Path, roots: list[Path]) -> int:
     from edgellm.engines.catalogue import CATALOGUE, install
     from edgellm.engines.hub.hub_id import parse_hub_id
+    from edgellm.engines.references import find_reference
     from edgellm.engines.source import fetch
 
     entry, hub_id = CATALOGUE.get(name), parse_hub_id(name)
@@ -75,6 +82,11 @@ def _add(name: str, folder: Path) -> int:
         raise UsageError(
             f"there is no model {name!r} in the catalogue — it has: {', '.join(CATALOGUE)}; a Hugging Face id is "
             "ORG/NAME; a GGUF file or safetensors directory needs no adding, give its path to edgellm serve"
+        )
+    if entry is None and hub_id is not None and (baked := find_reference(hub_id, roots)) is not None:
+        raise UsageError(
+            f"{hub_id} came with this image, at commit {baked.commit}, and is served from there — give another "
+            f"revision, such as {hub_id.model_id}@COMMIT"
         )
     with ProgressLine() as line:
         if entry is not None:
@@ -85,10 +97,13 @@ def _add(name: str, folder: Path) -> int:
     return 0
 
 
-def _show(model: str, folder: Path, *, path_only: bool) -> int:
+def _show(model: str, folder: Path, roots: list[Path], *, path_only: bool) -> int:
     from edgellm.engines.source import SourceKind, resolve
+    from edgellm.errors import ModelSourceError
 
-    source = resolve(model, folder, download=False)
+    source = resolve(model, folder, roots=roots, download=False)
+    if not source.path.exists():
+        raise ModelSourceError(f"{model}: its engine came without its checkpoint — see edgellm engine list and show")
     if path_only:
         print(source.path)
         return 0

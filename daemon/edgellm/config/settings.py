@@ -265,8 +265,8 @@ class EngineSettings(Section):
     )
     build_on_start: Flag = Field(
         default=True,
-        description="Build a missing engine when its model is loaded. Off: the start ends with exit code 72 and "
-        "`edgellm engine build` makes it.",
+        description="Build a missing engine, and fetch a missing model, when a model is loaded. Off: the start ends "
+        "with exit code 72, or 66 for a model, and `edgellm engine build` makes it.",
     )
     clear_on_start: Flag = Field(
         default=False, description="Remove every engine below `cache_dir` at the start, so that all are built anew."

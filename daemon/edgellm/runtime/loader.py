@@ -44,14 +44,16 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
     options.refuse_unsupported(selected.kind)
     cache_dir = Path(options.cache_dir).expanduser() if options.cache_dir else default_cache_dir(os.environ)
     store = engine_store(options, cache_dir)
-    source = resolve(options.model, models_dir(cache_dir), roots=store.read_only, on_progress=on_progress)
+
+    def find(model: str) -> ModelSource:
+        # Where nothing may be built nothing is fetched either: both take long, and both are the prewarm's work.
+        download = options.build_on_start
+        return resolve(model, models_dir(cache_dir), roots=store.read_only, download=download, on_progress=on_progress)
+
+    source = find(options.model)
     if selected.kind == "tensorrt":
         refuse_speech_alone(source)
-
-    def find_draft(model: str) -> ModelSource:
-        return resolve(model, models_dir(cache_dir), roots=store.read_only, on_progress=on_progress)
-
-    request = build_request(options, source, find_draft, selected.kind)
+    request = build_request(options, source, find, selected.kind)
     builder = builder_for(selected.kind, cache_dir=cache_dir)
     if options.clear_engine_cache:
         store.clear()
