@@ -29,6 +29,7 @@ def _abilities(model: ServedModel) -> dict[str, Any]:
     capabilities = model.capabilities
     if capabilities is None:
         return {}
+    style = model.output_style(capabilities)
     return {
         "runtime": capabilities.runtime,
         "executor": capabilities.executor,
@@ -46,8 +47,8 @@ def _abilities(model: ServedModel) -> dict[str, Any]:
         "speculative_method": capabilities.speculative_method,
         "streaming": capabilities.streaming,
         "guided_decoding": list(capabilities.guided_decoding),
-        "reasoning_parser": model.output_style.reasoning_parser,
-        "tool_call_parser": model.output_style.tool_parser,
+        "reasoning_parser": style.reasoning_parser,
+        "tool_call_parser": style.tool_parser,
         "sampling_defaults": asdict(model.sampling),
         "unsupported_parameters": list(unsupported_fields(capabilities)),
     }

@@ -217,20 +217,19 @@ class ServedModel:
 
     def plan(self, prompt: ChatPrompt, params: SamplingParams, *, guide_asked_as: str = "") -> AnswerPlan:
         """What a chat request's tools, guide and thinking mean for this model; ``guide_asked_as`` names its field."""
+        capabilities = self.require_capabilities()
         return plan_answer(
             prompt,
             params,
-            self.require_capabilities(),
-            self.output_style,
+            capabilities,
+            self.output_style(capabilities),
             auto_tool_choice=self.spec.enable_auto_tool_choice,
             guide_asked_as=guide_asked_as,
         )
 
-    @property
-    def output_style(self) -> OutputStyle:
+    def output_style(self, capabilities: Capabilities) -> OutputStyle:
         """How the model writes, read by the parsers that the operator chose."""
-        style = self.require_capabilities().output_style
-        return style.chosen(self.spec.reasoning_parser, self.spec.tool_call_parser)
+        return capabilities.output_style.chosen(self.spec.reasoning_parser, self.spec.tool_call_parser)
 
     def _unavailable(self) -> ModelUnavailableError:
         return ModelUnavailableError(

@@ -352,6 +352,20 @@ def test_the_operator_chooses_parsers() -> None:
     run(scenario())
 
 
+def test_a_model_that_was_lost_is_still_described() -> None:
+    async def scenario() -> None:
+        lane = _lane("a")
+        async with application(lane) as (client, engine):
+            engine.model("tiny").lane_lost(lane)
+            assert (await client.chat()).status == 503
+            answer = await client.get("/v1/models")
+            assert answer.status == 200
+            [shown] = answer.json["data"]
+            assert (shown["edgellm"]["state"], shown["edgellm"]["reasoning_parser"]) == ("unavailable", "qwen3")
+
+    run(scenario())
+
+
 def test_our_own_answers_are_taken_back() -> None:
     async def scenario() -> None:
         lane = _lane("<think>Hm.</think>", WEATHER_CALL)
