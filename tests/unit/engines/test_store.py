@@ -43,6 +43,21 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.fixture(scope="session")
+def pristine_cache(pristine_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built once, for tests that are not about the build: they copy it."""
+    folder = tmp_path_factory.mktemp("built")
+    copy = shutil.copy(pristine_gguf, folder / "copy.gguf")
+    stored_bundle(resolve(str(copy), folder / "models"), folder / "cache")
+    return folder / "cache"
+
+
+@pytest.fixture
+def stocked(pristine_cache: Path, cache: Path) -> None:
+    """``cache`` holds the bundle of ``source``."""
+    shutil.copytree(pristine_cache, cache)
+
+
 def engines(cache: Path) -> Store:
     return Store(cache / "engines", ())
 
@@ -87,6 +102,7 @@ def test_a_bundle_is_built_once_and_found_again(source: ModelSource, cache: Path
     assert seen == []
 
 
+@pytest.mark.usefixtures("stocked")
 def test_the_manifest_says_what_was_built_from_what_and_names_no_path(source: ModelSource, cache: Path) -> None:
     bundle = stored_bundle(source, cache)
     path = bundle.directory / "manifest.json"
@@ -101,6 +117,7 @@ def test_the_manifest_says_what_was_built_from_what_and_names_no_path(source: Mo
             assert str(source.path.parent) not in file.read_text()
 
 
+@pytest.mark.usefixtures("stocked")
 def test_the_model_file_is_an_independent_copy(source: ModelSource, cache: Path) -> None:
     bundle = stored_bundle(source, cache)
     assert bundle.model_file.read_bytes() == source.path.read_bytes()
@@ -110,6 +127,7 @@ def test_the_model_file_is_an_independent_copy(source: ModelSource, cache: Path)
     assert Bundle.load(bundle.directory) == bundle
 
 
+@pytest.mark.usefixtures("stocked")
 def test_the_same_checkpoint_elsewhere_and_under_another_name_is_one_bundle(
     source: ModelSource, cache: Path, tmp_path: Path
 ) -> None:
@@ -122,6 +140,7 @@ def test_the_same_checkpoint_elsewhere_and_under_another_name_is_one_bundle(
     assert stored_bundle(resolve(str(elsewhere), tmp_path / "models"), cache) == first
 
 
+@pytest.mark.usefixtures("stocked")
 def test_a_changed_weight_is_another_bundle(source: ModelSource, cache: Path) -> None:
     first = stored_bundle(source, cache)
     content = bytearray(source.path.read_bytes())
@@ -167,6 +186,7 @@ def test_a_build_that_is_not_allowed_says_what_is_missing_and_how_to_get_it(sour
     engines(cache).prepare(NativeBuilder(), BuildRequest(source), allow_build=False).close()
 
 
+@pytest.mark.usefixtures("stocked")
 def test_a_forced_build_replaces_what_is_there(source: ModelSource, cache: Path) -> None:
     bundle = stored_bundle(source, cache)
     inode = bundle.model_file.stat().st_ino
@@ -201,6 +221,7 @@ def test_a_checkpoint_that_changes_during_the_build_is_refused(
 # Damage
 
 
+@pytest.mark.usefixtures("stocked")
 @pytest.mark.parametrize("name", ["config.json", "llm.gguf", "tokenizer.json", "manifest.json"])
 @pytest.mark.parametrize("damage", ["empty", "gone", "flipped"])
 def test_a_damaged_bundle_is_told_and_built_again(
@@ -223,6 +244,7 @@ def test_a_damaged_bundle_is_told_and_built_again(
     assert visible(cache) == [bundle.directory.name]
 
 
+@pytest.mark.usefixtures("stocked")
 def test_a_bundle_named_for_another_key_is_no_hit(source: ModelSource, cache: Path) -> None:
     bundle = stored_bundle(source, cache)
     other = bundle.directory.with_name(f"copy-{'0' * 16}")
@@ -231,6 +253,7 @@ def test_a_bundle_named_for_another_key_is_no_hit(source: ModelSource, cache: Pa
     assert stored_bundle(source, cache).directory == bundle.directory
 
 
+@pytest.mark.usefixtures("stocked")
 def test_a_newer_manifest_is_refused_by_name_and_left_alone(source: ModelSource, cache: Path) -> None:
     bundle = stored_bundle(source, cache)
     rewrite_manifest(bundle, schema_version=2)
@@ -243,6 +266,7 @@ def test_a_newer_manifest_is_refused_by_name_and_left_alone(source: ModelSource,
     assert stored_bundle(source, cache) == bundle
 
 
+@pytest.mark.usefixtures("stocked")
 @pytest.mark.parametrize("name", ["llm.gguf", "tokenizer.json"])
 def test_verify_names_the_file_with_a_flipped_byte(source: ModelSource, cache: Path, name: str) -> None:
     bundle = stored_bundle(source, cache)
@@ -256,6 +280,7 @@ def test_verify_names_the_file_with_a_flipped_byte(source: ModelSource, cache: P
     assert problem.startswith(f"{path}: its SHA-256 is not that of its manifest")
 
 
+@pytest.mark.usefixtures("stocked")
 def test_verify_names_what_is_missing_and_what_does_not_belong(source: ModelSource, cache: Path) -> None:
     bundle = stored_bundle(source, cache)
     (entry,) = engines(cache).entries()
@@ -266,6 +291,7 @@ def test_verify_names_what_is_missing_and_what_does_not_belong(source: ModelSour
     assert extra == f"{bundle.directory}/extra.bin: not part of the bundle"
 
 
+@pytest.mark.usefixtures("stocked")
 def test_a_link_in_place_of_a_file_is_damage(source: ModelSource, cache: Path, tmp_path: Path) -> None:
     bundle = stored_bundle(source, cache)
     path = bundle.directory / "tokenizer.json"
@@ -280,6 +306,7 @@ def test_a_link_in_place_of_a_file_is_damage(source: ModelSource, cache: Path, t
 # What others left behind
 
 
+@pytest.mark.usefixtures("stocked")
 def test_leftovers_of_killed_builds_are_removed_at_a_hit_too_and_running_ones_kept(
     source: ModelSource, cache: Path
 ) -> None:
@@ -340,6 +367,7 @@ def test_waiting_is_told(source: ModelSource, cache: Path) -> None:
     assert (seen[0].stage, seen[-1].stage) == ("wait", "publish")
 
 
+@pytest.mark.usefixtures("stocked")
 def test_a_hit_needs_no_build_lock(source: ModelSource, cache: Path) -> None:
     bundle = stored_bundle(source, cache)
     with held_lock(cache, key_of(source).short):
@@ -355,6 +383,7 @@ def test_a_source_that_vanished_is_refused(source: ModelSource, cache: Path) -> 
 # Roots
 
 
+@pytest.mark.usefixtures("stocked")
 def test_a_read_only_root_is_found_first_and_used_in_place(
     source: ModelSource, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -384,6 +413,7 @@ def test_a_symlinked_cache_is_used_through_its_link(source: ModelSource, tmp_pat
     assert visible(tmp_path / "disk") == []
 
 
+@pytest.mark.usefixtures("stocked")
 def test_a_link_among_bundles_is_neither_used_nor_followed(source: ModelSource, cache: Path, tmp_path: Path) -> None:
     bundle = stored_bundle(source, cache)
     elsewhere = tmp_path / "elsewhere"
@@ -479,11 +509,20 @@ def test_an_engine_larger_than_the_cap_is_refused_with_the_setting(source: Model
         lease_of(source, cache, max_size_bytes=1000)
 
 
+@pytest.fixture(scope="session")
+def pristine_three(pristine_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    folder = tmp_path_factory.mktemp("three")
+    source = resolve(str(pristine_checkpoint), folder / "models")
+    names = {name: stored_bundle(source, folder / "cache", name).directory.name for name in ("q8_0", "f16", "q4_0")}
+    return folder / "cache", names
+
+
 @pytest.fixture
-def three(pristine_checkpoint: Path, cache: Path, tmp_path: Path) -> dict[str, Path]:
+def three(pristine_three: tuple[Path, dict[str, str]], cache: Path) -> dict[str, Path]:
     """Three bundles, used in this order."""
-    source = resolve(str(pristine_checkpoint), tmp_path / "models")
-    return {name: stored_bundle(source, cache, name).directory for name in ("q8_0", "f16", "q4_0")}
+    built, names = pristine_three
+    shutil.copytree(built, cache)
+    return {quantisation: cache / "engines" / name for quantisation, name in names.items()}
 
 
 def left(three: dict[str, Path]) -> list[str]:
