@@ -215,9 +215,10 @@ class LLMOptions:
     def _refuse_on_tensorrt(self) -> None:
         if self.quantisation != "auto":
             raise ConfigError("quantisation: TensorRT engines have the precision of their checkpoint: leave it at auto")
-        if self.executor != "auto" or self.threads is not None:
-            name = "threads" if self.threads is not None else "executor"
-            raise ConfigError(f"{name}: this is an option of the native runtime")
+        if self.executor != "auto":
+            raise ConfigError("executor: this is an option of the native runtime")
+        if self.threads is not None and self.runtime == "tensorrt":  # on auto it is for the runtime that may be
+            raise ConfigError("threads: this is an option of the native runtime")
         method = self.speculative.method
         if method in METHODS_WITH_DRAFT_CHECKPOINT and not self.speculative.model:
             raise ConfigError(

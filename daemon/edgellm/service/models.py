@@ -102,7 +102,7 @@ def _worker_specs(model: ModelSettings, name: str, settings: Settings) -> list[W
         "read_only_engine_dirs": list(settings.engines.read_only_dirs),
         **llm_arguments(model),
     }
-    if model.replicas > 1 and model.threads is None:
+    if model.replicas > 1 and model.threads is None and model.runtime != "tensorrt":
         arguments["threads"] = max(1, len(cpus or usable) // model.replicas)
     spec = WorkerSpec(
         name=name,

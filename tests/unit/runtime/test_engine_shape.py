@@ -94,7 +94,7 @@ def test_in_flight_batching_is_refused_where_it_cannot_serve(tmp_path: Path) -> 
     [
         ({"quantisation": "q8_0"}, "quantisation: TensorRT engines have the precision of their checkpoint"),
         ({"executor": "ggml"}, "executor: this is an option of the native runtime"),
-        ({"threads": 2}, "threads: this is an option of the native runtime"),
+        ({"threads": 2, "runtime": "tensorrt"}, "threads: this is an option of the native runtime"),
         ({"speculative": SpeculativeConfig("jetspec")}, r"speculative_config\.model: jetspec takes its draft"),
         (
             {"speculative": SpeculativeConfig("mtp"), "enable_in_flight_batching": True},
@@ -114,6 +114,7 @@ def test_what_tensorrt_cannot_do_is_refused_before_anything_is_built(values: dic
         {"speculative": SpeculativeConfig("mtp")},
         {"speculative": SpeculativeConfig("jetspec", "/d")},
         {"enable_in_flight_batching": True},
+        {"threads": 2, "runtime": "auto"},
         {"speculative": SpeculativeConfig("mtp"), "enable_in_flight_batching": False},
     ],
 )

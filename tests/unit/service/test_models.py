@@ -9,7 +9,10 @@ from edgellm.runtime.llm import LLM
 from edgellm.service.models import llm_arguments
 
 # Settings that are for serving, not for the runtime.
-SERVED = {"source", "name", "sampling", "reasoning_parser", "tool_call_parser", "enable_auto_tool_choice"}
+SERVED = {
+    *("source", "name", "replicas", "cpus", "sampling"),
+    *("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice"),
+}
 VALUES = {
     "runtime": "tensorrt",
     "executor": "ggml",
