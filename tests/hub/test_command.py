@@ -46,6 +46,9 @@ def test_models_add_list_and_show_an_id(hub: HubServer, checkpoint_files: dict[s
     shown = edgellm("models", "show", ID, cache=cache).stdout
     assert f"name        {ID}" in shown
     assert edgellm("models", "show", "--path", ID, cache=cache).stdout.strip() == str(path)
+    assert "MB freed" in edgellm("models", "remove", ID, cache=cache).stdout
+    assert not path.exists()
+    assert edgellm("models", "remove", ID, cache=cache).returncode == 64
 
 
 def test_nothing_but_the_model_is_asked_for(hub: HubServer, checkpoint_files: dict[str, bytes], cache: Path) -> None:

@@ -12,6 +12,7 @@ from tests.hub.hub_server import KNOWN_USER, HubServer
 from edgellm.engines.checkpoint import Checkpoint
 from edgellm.engines.checkpoint_digest import checkpoint_digest
 from edgellm.engines.hub.hub_id import HubId
+from edgellm.engines.hub.removal import remove_model
 from edgellm.engines.progress import Progress
 from edgellm.engines.source import SourceKind, fetch, resolve
 
@@ -148,6 +149,39 @@ def test_a_token_comes_from_a_file_too(
     (tmp_path / "token").write_text(f"{KNOWN_USER}\n")
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
     assert resolve(ID, models_dir).path.is_dir()
+
+
+def test_a_removed_model_frees_what_no_other_needs(
+    hub: HubServer, checkpoint_files: dict[str, bytes], models_dir: Path
+) -> None:
+    repository = hub.repository(ID, checkpoint_files)
+    repository.commit({**checkpoint_files, "generation_config.json": b'{"top_k": 7}'}, "v2")
+    first, second = resolve(ID, models_dir), resolve(f"{ID}@v2", models_dir)
+    kept = {path.name: path.read_bytes() for path in second.path.iterdir()}
+    freed = remove_model(HubId(ID), models_dir)
+    assert freed == len(checkpoint_files["generation_config.json"])
+    assert not first.path.exists()
+    assert resolve(f"{ID}@v2", models_dir, download=False) == second
+    assert {path.name: path.read_bytes() for path in second.path.iterdir()} == kept
+    assert remove_model(HubId(ID), models_dir) is None
+    freed = remove_model(HubId(ID, revision="v2"), models_dir)
+    assert freed == sum(map(len, kept.values()))
+    assert names_in(models_dir / "hub") == {"tiny-org--tiny-model/.lock"}
+    assert resolve(ID, models_dir).path == first.path
+
+
+def test_an_update_and_a_removal_of_the_old_commit_leave_the_new_one(
+    hub: HubServer, checkpoint_files: dict[str, bytes], models_dir: Path
+) -> None:
+    repository = hub.repository(ID, checkpoint_files)
+    old = resolve(ID, models_dir)
+    pinned = resolve(f"{ID}@{old.path.name}", models_dir)
+    repository.commit({**checkpoint_files, "generation_config.json": b'{"top_k": 7}'})
+    new = fetch(HubId(ID), models_dir)
+    assert pinned.path.exists()
+    assert remove_model(HubId(ID, revision=old.path.name), models_dir)
+    assert not pinned.path.exists()
+    assert resolve(ID, models_dir, download=False) == new
 
 
 def test_files_that_leave_their_folder_are_not_fetched(

@@ -13,7 +13,7 @@ _MEGABYTE_BYTES = 1_000_000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="list|add|show", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="list|add|show|remove", required=True)
     listing = actions.add_parser("list", help="models of the catalogue, and which models are on this machine")
     add = actions.add_parser(
         "add", help="download a model, verified, or the newest commit of one that is here; prints its path"
@@ -28,7 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "model", metavar="MODEL", help="a catalogue name, a Hugging Face id, a GGUF file or a safetensors directory"
     )
     show.add_argument("--path", action="store_true", help="print only the path of its file or folder")
-    for action in (listing, add, show):
+    remove = actions.add_parser("remove", help="forget a fetched model and free what no other needs; engines stay")
+    remove.add_argument("name", metavar="ID", help="a Hugging Face id as edgellm models list has it")
+    for action in (listing, add, show, remove):
         action.add_argument("--cache-dir", metavar="FOLDER", help="where models are kept")
         add_config_option(action)
 
@@ -45,6 +47,8 @@ def run(namespace: argparse.Namespace) -> int:
         return _list(folder, roots)
     if namespace.action == "add":
         return _add(namespace.name, folder, roots)
+    if namespace.action == "remove":
+        return _remove(namespace.name, folder)
     return _show(namespace.model, folder, roots, path_only=namespace.path)
 
 
@@ -94,6 +98,18 @@ def _add(name: str, folder: Path, roots: list[Path]) -> int:
         elif hub_id is not None:
             path = fetch(hub_id, folder, line.show).path
     print(path)
+    return 0
+
+
+def _remove(name: str, folder: Path) -> int:
+    from edgellm.engines.hub.hub_id import parse_hub_id
+    from edgellm.engines.hub.removal import remove_model
+
+    hub_id = parse_hub_id(name)
+    freed_bytes = None if hub_id is None else remove_model(hub_id, folder)
+    if freed_bytes is None:
+        raise UsageError(f"there is no fetched model {name!r} — see edgellm models list")
+    print(f"{hub_id}  {freed_bytes / _MEGABYTE_BYTES:.0f} MB freed")
     return 0
 
 

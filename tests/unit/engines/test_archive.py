@@ -674,39 +674,53 @@ from edgellm.engines.native_builder import NativeBuilder
 from edgellm.engines.store import Store
 folder = Path(sys.argv[2])
 store = Store(folder / "engines", ())
-imported = import_archive(Path(sys.argv[1]), store, folder / "models", {"native": NativeBuilder()})
+options = {"check_platform": False} if len(sys.argv) > 3 else {}
+imported = import_archive(Path(sys.argv[1]), store, folder / "models", {"native": NativeBuilder()}, **options)
 print(imported.was_there)
 """
 
 
-def import_process(archive: Path, board: Board) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", IMPORT, str(archive), str(board.folder)], stdout=subprocess.PIPE, text=True
-    )
+def import_process(archive: Path, board: Board, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", IMPORT, str(archive), str(board.folder), *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def killed_import(archive: Path, board: Board, tmp_path: Path, share: float, has_begun: str, *options: str) -> None:
+    """The archive comes through a pipe that stops in the middle, where the process is killed."""
+    content = archive.read_bytes()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    process = import_process(pipe, board, *options)
+    try:
+        with pipe.open("wb", buffering=0) as stream:
+            stream.write(content[: int(len(content) * share)])
+            wait_for(lambda: any(board.folder.glob(has_begun)), process)
+            process.kill()
+            process.wait(DEADLINE_SECONDS)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8, 0.99])
 def test_a_killed_import_leaves_nothing_that_counts_and_the_next_one_works(
     native: Path, board: Board, tmp_path: Path, share: float
 ) -> None:
-    """The archive comes through a pipe that stops in the middle, where the process is then killed."""
-    content = native.read_bytes()
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    process = import_process(pipe, board)
-    try:
-        with pipe.open("wb", buffering=0) as stream:
-            stream.write(content[: int(len(content) * share)])
-            wait_for(lambda: any((board.folder / "engines").glob(".staging-*/*")), process)
-            process.kill()
-            process.wait(DEADLINE_SECONDS)
-    finally:
-        process.kill()
-        process.communicate()
+    killed_import(native, board, tmp_path, share, "engines/.staging-*/*")
     assert board.store.entries() == []
     imported = board.take(native)
     assert not imported.was_there
     assert not list((board.folder / "engines").glob(".staging-*"))
+
+
+def test_a_checkpoint_of_a_killed_import_leaves_nothing_either(orin: Path, jetson: Board, tmp_path: Path) -> None:
+    killed_import(orin, jetson, tmp_path, 0.9, "models/checkpoints/.staging-*/*", "any platform")
+    with pytest.raises(ModelSourceError):
+        resolve("Org/Tiny", jetson.models, download=False)
+    assert not jetson.take(orin).was_there
+    assert resolve("Org/Tiny", jetson.models, download=False).path.is_dir()
+    assert not list(jetson.folder.glob("*/.staging-*"))
+    assert not list(jetson.folder.glob("models/checkpoints/.staging-*"))
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
