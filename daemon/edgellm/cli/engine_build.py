@@ -30,10 +30,9 @@ def run(namespace: argparse.Namespace, context: EngineContext) -> int:
     with ProgressLine() as line:
         for _, builder, request in context.requests(line.show, download=True):
             with context.store.prepare(builder, request, force=namespace.force, on_progress=line.show) as lease:
-                (entry,) = [entry for entry in context.store.entries() if entry.directory == lease.directory]
-            if namespace.pin:
-                context.store.pin(entry)
-            facts.append(entry_facts(entry))
+                if namespace.pin:
+                    context.store.pin(context.entry_in(lease.directory))
+                facts.append(entry_facts(context.entry_in(lease.directory)))
     if namespace.json:
         print_json(facts)
     else:

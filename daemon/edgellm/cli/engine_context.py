@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 from edgellm.cli.arguments import UsageError, load_from_arguments
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edgellm.config import ModelSettings, Settings
     from edgellm.engines.builder import Builder, BuildRequest
     from edgellm.engines.progress import ProgressCallback
@@ -53,6 +55,11 @@ class EngineContext:
             )
             builder = builder_for(kind, cache_dir=self.settings.cache_dir)
             yield model, builder, build_request(options, find(model.source), find, kind)
+
+    def entry_in(self, directory: Path) -> Entry:
+        """The entry of a bundle that is held."""
+        (entry,) = [entry for entry in self.store.entries() if entry.directory == directory]
+        return entry
 
     def entries(self, names: Sequence[str]) -> list[Entry]:
         """The entries that ``names`` mean, all of them when there are none. Raises UsageError for a name of none."""

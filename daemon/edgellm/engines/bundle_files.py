@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from edgellm.engines.file_digest import whole_file_sha256
 from edgellm.engines.manifest import DERIVED_FOLDER, MANIFEST_FILE, FileRecord, Manifest, is_bundle_path
@@ -61,6 +61,9 @@ def problems_of(directory: Path, manifest: Manifest, on_progress: ProgressCallba
 def _problem(directory: Path, name: str, record: FileRecord, *, hash_up_to_bytes: int | None) -> str | None:
     path = directory / name
     try:
+        for parent in PurePosixPath(name).parents:
+            if (directory / parent).is_symlink() and str(parent) != ".":
+                return f"{directory / parent}: not a folder of the bundle: the bundle is damaged"
         status = path.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
             return f"{path}: not a regular file: the bundle is damaged"

@@ -91,7 +91,8 @@ class NativePlan:
 
         log = staging / LOG_FILE
         status = run_build_process(
-            [sys.executable, "-m", "edgellm.engines.native_builder"],
+            # -P: whatever lies in the current folder is no module of ours.
+            [sys.executable, "-P", "-m", "edgellm.engines.native_builder"],
             log=log,
             locks=locks,
             stdin=json.dumps(job).encode(),

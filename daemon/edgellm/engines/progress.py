@@ -10,7 +10,7 @@ BYTES_PER_MEGABYTE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """``stage`` is one of ask, download, extract, wait, copy, lower, build, validate, publish, load.
+    """``stage`` is one of ask, download, extract, wait, copy, lower, build, validate, hash, publish, verify, load.
 
     ``total_bytes`` 0 means not known.
     """

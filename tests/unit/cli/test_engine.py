@@ -47,9 +47,9 @@ def engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 
 def test_an_engine_is_built_listed_shown_verified_and_removed(engine: Command, gguf: Path) -> None:
     (built,) = engine.json("build", str(gguf), "--runtime", "native", "--pin")
-    assert (built["model"], built["runtime"], built["pinned"]) == ("little", "native", False)
+    assert (built["model"], built["runtime"], built["pinned"]) == ("little", "native", True)
     (listed,) = engine.json("list")
-    assert listed == {**built, "pinned": True}
+    assert listed == built
     name = built["name"]
     assert name in engine("list")
     assert "pinned" in engine("list")

@@ -16,6 +16,7 @@ from edgellm.engines import file_system, store, store_staging
 from edgellm.engines.build_profile import BuildProfile
 from edgellm.engines.builder import BuildRequest
 from edgellm.engines.bundle import Bundle
+from edgellm.engines.bundle_files import check_at_load, record_files
 from edgellm.engines.engine_key import EngineKey
 from edgellm.engines.fingerprint import PlatformFingerprint
 from edgellm.engines.manifest import Manifest
@@ -24,6 +25,7 @@ from edgellm.engines.progress import Progress
 from edgellm.engines.source import ModelSource, SourceKind, resolve
 from edgellm.engines.store import Store
 from edgellm.errors import (
+    BundleDamagedError,
     CacheError,
     CheckpointError,
     ConfigError,
@@ -301,6 +303,27 @@ def test_a_link_in_place_of_a_file_is_damage(source: ModelSource, cache: Path, t
     assert any("not a regular file" in problem for problem in engines(cache).verify(entry))
     assert stored_bundle(source, cache) == bundle
     assert not path.is_symlink()
+
+
+def test_a_linked_folder_inside_a_bundle_is_damage(tmp_path: Path) -> None:
+    """What a manifest vouches for lies in the bundle, whatever it links to has the right bytes."""
+    outside, bundle = tmp_path / "outside", tmp_path / "bundle"
+    for folder in (outside, bundle / "visual"):
+        folder.mkdir(parents=True)
+        (folder / "visual.engine").write_bytes(b"engine")
+    manifest = Manifest(
+        EngineKey({"runtime": "tensorrt", "checkpoint": "c"}),
+        "m",
+        "2026-01-02T03:04:05Z",
+        "tensorrt",
+        ("visual",),
+        record_files(bundle),
+    )
+    check_at_load(bundle, manifest)
+    shutil.rmtree(bundle / "visual")
+    (bundle / "visual").symlink_to(outside)
+    with pytest.raises(BundleDamagedError, match=f"{bundle}/visual: not a folder of the bundle"):
+        check_at_load(bundle, manifest)
 
 
 # What others left behind
