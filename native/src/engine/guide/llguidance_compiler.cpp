@@ -301,10 +301,7 @@ private:
     [[noreturn]] void refuse(const GuideGrammar& grammar, const std::string& error) const {
         const auto says = [&](std::string_view text) { return error.find(text) != std::string::npos; };
         for (const SchemaPlace& place : grammar.places) {
-            if (place.keyword == "pattern" && !is_regex(place.value)) {
-                refuse_guide(place.path,
-                             "is no regular expression that can be enforced: look-around and back-references cannot");
-            }
+            if (place.keyword == "pattern") check_regex(place);
             if (place.keyword == "oneOf" && says("oneOf")) {
                 refuse_guide(place.path, "cannot be enforced where its alternatives may overlap; use anyOf");
             }
@@ -322,9 +319,14 @@ private:
         refuse_guide(grammar.field, "cannot be enforced: it is malformed, allows nothing, or is too ambiguous");
     }
 
-    bool is_regex(const std::string& pattern) const {
-        const GuideGrammar alone{"lark", LarkGrammar().finish(lark_regex(pattern)), "", {}};
-        return make_matcher(alone)->error().empty();
+    void check_regex(const SchemaPlace& place) const {
+        const GuideGrammar alone{"lark", LarkGrammar().finish(lark_regex(place.value)), "", {}};
+        const std::string error = make_matcher(alone)->error();
+        if (error.empty()) return;
+        const bool is_foreign = error.find("error: look-around") != std::string::npos ||
+                                error.find("error: backreferences") != std::string::npos;
+        refuse_guide(place.path, is_foreign ? "uses look-around or a back-reference, which cannot be enforced"
+                                            : "is no regular expression: it does not parse");
     }
 
     std::shared_ptr<const Guidance> guidance_;
