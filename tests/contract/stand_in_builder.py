@@ -131,8 +131,8 @@ def suffer(component: str) -> None:
         raise RuntimeError("build_serialized_network returned None")
     if kind == "memory":
         raise RuntimeError("CUDA runtime error in cudaMalloc: out of memory")
-    if kind == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
+    if kind in ("kill", "crash"):
+        os.kill(os.getpid(), signal.SIGKILL if kind == "kill" else signal.SIGSEGV)
     if kind == "hold":
         held = bytearray(HELD_BYTES)
         held[:: os.sysconf("SC_PAGE_SIZE")] = b"x" * len(held[:: os.sysconf("SC_PAGE_SIZE")])

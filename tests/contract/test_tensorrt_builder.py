@@ -169,7 +169,8 @@ def test_a_family_that_only_the_builder_knows_is_checked_by_its_report(
     ("fault", "error", "message"),
     [
         ("raise", BuildFailedError, r"failed at engine 1 of 1 \(llm\): RuntimeError: build_serialized_network"),
-        ("kill", BuildFailedError, r"was killed by signal 9"),
+        ("kill", BuildFailedError, r"was killed by signal 9 at engine 1 of 1 \(llm\), as the kernel does when memory"),
+        ("crash", BuildFailedError, r"was killed by signal 11 at engine 1 of 1 \(llm\); the last it said: "),
         ("remove:llm.engine", BundleDamagedError, r"llm\.engine: missing or empty: the engine of llm"),
         ("remove:config.json", BundleDamagedError, r"config\.json: .*: the configuration of llm"),
         ("memory", InsufficientMemoryError, r"memory ran out in NVIDIA's builder"),

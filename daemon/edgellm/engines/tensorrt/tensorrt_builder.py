@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -45,7 +46,7 @@ MEMORY_FLOOR_BYTES = 512 << 20
 MAX_KEPT_LOGS = 10
 USAGE_STATUS = 2
 _WEIGHT_SUFFIXES = (".safetensors", ".bin")
-_OUT_OF_MEMORY = ("out of memory", "outofmemory", "memoryerror", "cannot allocate memory")
+_OUT_OF_MEMORY = ("out of memory", "outofmemory", "memoryerror", "bad_alloc", "cannot allocate memory")
 # Where its errors about drivers, libraries and payloads live.
 _PLATFORM_FAILURE = "tensorrt_edgellm._native."
 # Lines arrive when they are said; and a build takes nothing from the network.
@@ -181,9 +182,14 @@ class TensorRTPlan:
     def _failure(self, status: int, said: BuildLog, log: Path) -> Exception:
         reason = said.failure or log_tail(log).rpartition("\n")[2] or "it said nothing"
         if status < 0:
+            hint = (
+                ", as the kernel does when memory runs out: stop what else runs on this board, or build with a smaller "
+                "max_kv_cache_capacity or max_batch_size"
+                if -status == signal.SIGKILL
+                else f"; the last it said: {reason}"
+            )
             return BuildFailedError(
-                f"{self._model}: NVIDIA's builder was killed by signal {-status}; 9 mostly means that memory ran out: "
-                "stop what else runs on this board, or build with a smaller max_kv_cache_capacity or batch"
+                f"{self._model}: NVIDIA's builder was killed by signal {-status} at {said.position}{hint}"
             )
         if any(marker in reason.casefold() for marker in _OUT_OF_MEMORY):
             return InsufficientMemoryError(
