@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 from tests.unit.runtime.waiting import InThread, wait_until
 
 from edgellm import LLM, CompletionOutput, SamplingParams, load_model
+from edgellm.engines.bundle_files import record_files
 from edgellm.engines.gguf_file import read_gguf
 from edgellm.engines.manifest import Manifest
 from edgellm.engines.store import Store
 from edgellm.errors import (
+    BundleMismatchError,
     ClosedError,
     ConfigError,
     ContextLengthError,
@@ -438,6 +442,19 @@ def test_every_quantisation_is_built_loaded_and_generates(make_llm: MakeLLM, qua
     (output,) = llm.generate("hello world", SamplingParams(temperature=0.0, max_tokens=8))
     assert output.token_ids
     assert output.finish_reason in ("stop", "length")
+
+
+def test_weights_of_another_checkpoint_are_not_bound(checkpoints: Callable[[str], Path], tmp_path: Path) -> None:
+    """A bundle whose manifest vouches for every byte, of a checkpoint that is not the one it is named for."""
+    with LLM(str(checkpoints("llama")), cache_dir=str(tmp_path), runtime="native", threads=1) as llm:
+        bundle = Path(llm.bundle_dir)
+    config = json.loads((bundle / "config.json").read_text())
+    config["checkpoint_identity"]["digest"] = "f" * 64
+    (bundle / "config.json").write_text(json.dumps(config))
+    manifest = Manifest.read(bundle / "manifest.json")
+    (bundle / "manifest.json").write_bytes(replace(manifest, files=record_files(bundle)).to_bytes())
+    with pytest.raises(BundleMismatchError, match="made from checkpoint f"):
+        LLM(str(checkpoints("llama")), cache_dir=str(tmp_path), runtime="native", threads=1)
 
 
 def test_a_loaded_bundle_is_held_until_its_model_is_closed(checkpoints: Callable[[str], Path], tmp_path: Path) -> None:

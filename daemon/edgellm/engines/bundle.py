@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from edgellm import __version__
-from edgellm.errors import BundleDamagedError
+from edgellm.errors import BundleDamagedError, BundleMismatchError
 
 MODEL_FILE = "llm.gguf"
 TOKENIZER_FILE = "tokenizer.json"
@@ -68,6 +68,14 @@ class Bundle:
     def generation_config_file(self) -> Path | None:
         path = self.directory / GENERATION_CONFIG_FILE
         return path if path.is_file() else None
+
+    def require_checkpoint(self, digest: str) -> None:
+        """Raise BundleMismatchError naming both digests unless the bundle was made from the checkpoint ``digest``."""
+        if self.checkpoint_digest != digest:
+            raise BundleMismatchError(
+                f"{self.directory / CONFIG_FILE}: made from checkpoint {self.checkpoint_digest}, while the manifest is "
+                f"for checkpoint {digest}: remove the engine and build it again"
+            )
 
     def as_config(self) -> dict[str, Any]:
         """The contents of config.json."""

@@ -64,6 +64,7 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
             loaded = load_tensorrt_bundle(selected.module, lease.directory, source, request.draft, options)
         else:
             bundle = Bundle.load(lease.directory)
+            bundle.require_checkpoint(lease.manifest.key.checkpoint_digest)
             loaded = load_native_bundle(
                 selected.module, bundle, source, options, guidance_library=selected.guidance_library
             )

@@ -9,7 +9,7 @@ import pytest
 from tests.models.bundles import lowered_bundle_of
 
 from edgellm.engines.bundle import Bundle
-from edgellm.errors import BundleDamagedError
+from edgellm.errors import BundleDamagedError, BundleMismatchError
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +102,9 @@ def test_each_missing_or_empty_file_is_named(folder: Path, name: str) -> None:
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     assert "not a bundle" in refusal(tmp_path / "nowhere")
+
+
+def test_a_bundle_of_another_checkpoint_is_refused_naming_both(pristine_bundle: Bundle) -> None:
+    pristine_bundle.require_checkpoint(pristine_bundle.checkpoint_digest)
+    with pytest.raises(BundleMismatchError, match=f"from checkpoint {pristine_bundle.checkpoint_digest}.*{'f' * 64}"):
+        pristine_bundle.require_checkpoint("f" * 64)
