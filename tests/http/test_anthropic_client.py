@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import anthropic
-import httpx
 import pytest
 from pydantic import BaseModel
 from tests.http.daemon_process import MODEL, Daemon
@@ -121,42 +120,3 @@ def test_errors_are_the_clients_own_types(claude: anthropic.Anthropic) -> None:
     for ask in (claude.messages.count_tokens, lambda **fields: claude.messages.create(max_tokens=5, **fields)):
         with pytest.raises(anthropic.BadRequestError, match=r"messages\[0\]\.content\[1\]"):
             ask(model=MODEL, messages=[{"role": "user", "content": [{"type": "text", "text": "?"}, image]}])
-
-
-def test_what_claude_code_sends_is_taken(daemon: Daemon) -> None:
-    """Written from the public description of its requests; tools are left out, which this model cannot take."""
-    asked = {
-        "model": MODEL,
-        "max_tokens": 32000,
-        "stream": True,
-        "temperature": 1,
-        "system": [
-            {"type": "text", "text": "You are a coding agent.", "cache_control": {"type": "ephemeral"}},
-            {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
-        ],
-        "messages": [
-            {
-                "role": "user",
-                "content": [
-                    {"type": "text", "text": "<system-reminder>Today is Sunday.</system-reminder>"},
-                    {"type": "text", "text": "Say hello.", "cache_control": {"type": "ephemeral"}},
-                ],
-            }
-        ],
-        "tools": [],
-        "thinking": {"type": "adaptive"},
-        "output_config": {"effort": "high"},
-        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
-        "metadata": {"user_id": "user_0_account__session_1"},
-        "stop_sequences": ["."],
-    }
-    headers = {
-        "anthropic-version": "2023-06-01",
-        "anthropic-beta": "interleaved-thinking-2025-05-14,context-management-2025-06-27",
-        "authorization": "Bearer none",
-        "x-app": "cli",
-    }
-    answer = httpx.post(f"{daemon.url}/v1/messages?beta=true", json=asked, headers=headers, timeout=120)
-    assert answer.status_code == 200, answer.text
-    assert answer.text.startswith("event: message_start\n")
-    assert '"type":"message_stop"' in answer.text

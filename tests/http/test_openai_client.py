@@ -107,8 +107,9 @@ def test_errors_are_the_clients_own_types(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as wrong:
         client.chat.completions.create(model=MODEL, messages=QUESTION, temperature=9)
     assert (wrong.value.code, wrong.value.param) == ("invalid_value", "temperature")
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.BadRequestError) as lacking:
         client.embeddings.create(model=MODEL, input="x")
+    assert (lacking.value.code, lacking.value.param) == ("unsupported_parameter", "model")
 
 
 def test_a_seed_makes_an_answer_repeatable(client: openai.OpenAI) -> None:

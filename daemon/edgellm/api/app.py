@@ -17,6 +17,7 @@ from edgellm.api.anthropic_messages import count_tokens, messages
 from edgellm.api.chat_completions import chat_completions
 from edgellm.api.completions import completions
 from edgellm.api.docs_page import docs_page
+from edgellm.api.embeddings import embeddings
 from edgellm.api.error_mapping import nothing_at_this_path
 from edgellm.api.gate import Gate
 from edgellm.api.http_counters import HttpCounters
@@ -86,6 +87,7 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
     handlers: dict[tuple[str, str], Handler] = {
         ("POST", "/v1/chat/completions"): partial(chat_completions, service),
         ("POST", "/v1/completions"): partial(completions, service),
+        ("POST", "/v1/embeddings"): partial(embeddings, service),
         ("POST", "/v1/responses"): partial(responses, service),
         ("GET", "/v1/responses/{response_id:path}"): partial(stored_response, service),
         ("DELETE", "/v1/responses/{response_id:path}"): partial(delete_response, service),

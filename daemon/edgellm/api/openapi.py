@@ -17,6 +17,7 @@ from edgellm.api.routes import ROUTES, Access, Body, Dialect, Route, dialect_at
 from edgellm.api.wire.anthropic import CountTokensRequest, MessagesRequest
 from edgellm.api.wire.chat import ChatRequest
 from edgellm.api.wire.completion import CompletionRequest
+from edgellm.api.wire.embeddings import EmbeddingsRequest
 from edgellm.api.wire.fields import WireModel
 from edgellm.api.wire.responses import ResponsesRequest
 
@@ -37,6 +38,7 @@ class _Operation:
 _OPERATIONS: dict[str, _Operation] = {
     "/v1/chat/completions": _Operation("Answer a conversation", ChatRequest, ChatCompletion, streams=True),
     "/v1/completions": _Operation("Continue text", CompletionRequest, TextCompletion, streams=True),
+    "/v1/embeddings": _Operation("Embed text; refused, since no model here makes embeddings", EmbeddingsRequest),
     "/v1/messages": _Operation("Answer a conversation (Anthropic)", MessagesRequest, AnthropicMessage, streams=True),
     "/v1/messages/count_tokens": _Operation("Count a conversation's tokens", CountTokensRequest, TokenCount),
     "/v1/responses": _Operation("Answer items", ResponsesRequest, ResponseObject, streams=True),

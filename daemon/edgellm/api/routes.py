@@ -44,6 +44,7 @@ class Route:
 ROUTES: tuple[Route, ...] = (
     Route("/v1/chat/completions", "POST", body=Body.JSON),
     Route("/v1/completions", "POST", body=Body.JSON),
+    Route("/v1/embeddings", "POST", body=Body.JSON),
     Route("/v1/responses", "POST", body=Body.JSON),
     Route("/v1/responses/{response_id:path}", "GET"),
     Route("/v1/responses/{response_id:path}", "DELETE"),

@@ -11,7 +11,7 @@ from edgellm.api.wire.fields import invalid, neutral
 from edgellm.api.wire.sampling import SamplingFields
 
 
-def _prompts(value: object) -> list[str | list[int]]:
+def text_or_token_prompts(value: object) -> list[str | list[int]]:
     """A string, an array of strings, an array of token ids, or an array of such arrays, as a list of prompts."""
     if isinstance(value, str):
         return [value]
@@ -42,7 +42,7 @@ def _false_asks_for_nothing(value: object) -> object:
 
 class CompletionRequest(SamplingFields):
     model: str = Field(max_length=limits.NAME_CHARACTERS_MAX)
-    prompt: Annotated[list[Any], BeforeValidator(_prompts, str | list[str] | list[int] | list[list[int]])]
+    prompt: Annotated[list[Any], BeforeValidator(text_or_token_prompts, str | list[str] | list[int] | list[list[int]])]
     logprobs: Annotated[
         Annotated[int, Field(ge=0, le=limits.TOP_LOGPROBS_MAX)] | None, BeforeValidator(_false_asks_for_nothing)
     ] = None
