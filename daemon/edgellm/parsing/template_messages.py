@@ -15,8 +15,8 @@ from typing import Any
 from edgellm.errors import RequestError, UnsupportedModalityError
 from edgellm.parsing.template_traits import TemplateTraits
 
-ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-SYSTEM_ROLES = frozenset({"system", "developer"})
+ROLES = ("system", "developer", "user", "assistant", "tool")
+SYSTEM_ROLES = ("system", "developer")
 TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 SYSTEM_JOINER = "\n\n"
 MAX_NESTING = 64
@@ -63,7 +63,7 @@ def plain_text(messages: Sequence[Mapping[str, Any]], guard: TextGuard) -> str:
 def _message(message: Mapping[str, Any], path: str, traits: TemplateTraits, guard: TextGuard) -> dict[str, Any]:
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        raise RequestError(f"{path}.role is not one of {', '.join(sorted(ROLES))}", param=f"{path}.role")
+        raise RequestError(f"{path}.role is not one of {', '.join(ROLES)}", param=f"{path}.role")
     entry: dict[str, Any] = {"role": "system" if role in SYSTEM_ROLES else role}
     entry.update(_content(message, path, traits, guard))
     if isinstance(message.get("name"), str):

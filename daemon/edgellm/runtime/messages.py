@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgellm.errors import RequestError, UnsupportedModalityError
+from edgellm.parsing.template_messages import ROLES, TEXT_PARTS
 
 MAX_MESSAGES = 512
 MAX_PARTS_PER_MESSAGE = 64
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
-
-_TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
 _KIND_BY_PART_TYPE = {
     "image": "image",
     "image_url": "image",
@@ -193,7 +191,7 @@ def _content_part(part: object, path: str, modalities: Sequence[str]) -> Content
     part_type = part.get("type", "text" if "text" in part else None)
     if not isinstance(part_type, str):
         raise RequestError(f"{path}.type is not a kind of content part", param=f"{path}.type")
-    if part_type in _TEXT_TYPES:
+    if part_type in TEXT_PARTS:
         return ContentPart("text", unicode_text(part.get("text"), f"{path}.text"))
     if part_type == "refusal":
         return ContentPart("text", unicode_text(part.get("refusal"), f"{path}.refusal"))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from edgellm.parsing.template_messages import SYSTEM_ROLES
 from edgellm.runtime.generation import ChatPrompt
 from edgellm.runtime.messages import normalise_messages
 from edgellm.runtime.tools import Tool, template_tool
@@ -21,7 +22,6 @@ _INTRODUCTION = (
     "To call one, write a JSON object with its name and its arguments between these tags, and nothing after them:\n"
     '<tool_call>\n{{"name": "NAME", "arguments": {{…}}}}\n</tool_call>'
 )
-_SYSTEM_ROLES = ("system", "developer")
 
 
 def with_tools_as_text(prompt: ChatPrompt, tools: Sequence[Tool]) -> ChatPrompt:
@@ -60,7 +60,7 @@ def _introduce(messages: list[Mapping[str, Any]], introduction: str) -> None:
     first = messages[0]
     content = first.get("content")
     part = {"type": "text", "text": introduction}
-    in_system = first.get("role") in _SYSTEM_ROLES
+    in_system = first.get("role") in SYSTEM_ROLES
     changed: object
     if isinstance(content, (list, tuple)):
         changed = [*content, {"type": "text", "text": "\n\n"}, part] if in_system else [part, *content]
