@@ -225,3 +225,10 @@ def test_the_published_package_on_a_machine_without_a_gpu_is_told_piece_by_piece
         assert not findings["TensorRT payload"]["right"]
         assert "no payload of tensorrt-edgellm fits this machine; the nearest, " in findings["TensorRT payload"]["text"]
         assert kind in findings["runtime"]["text"]
+
+
+def test_the_current_folder_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "edgellm.py").write_text("raise SystemExit(7)\n")
+    (tmp_path / "json.py").write_text("raise SystemExit(8)\n")
+    monkeypatch.chdir(tmp_path)
+    assert "ended with status" not in probe_libraries().driver.problem

@@ -102,7 +102,7 @@ def _tensorrt_builder(facts: PlatformFacts, cache_dir: Path | None, environment:
     # The builder of a wheel finds its own plugin; that of a source build is told.
     plugin = environment.get(PLUGIN_VARIABLE, "") if facts.payloads is None else ""
     program = BuilderProgram(
-        (sys.executable, "-m", module),
+        (sys.executable, "-P", "-m", module),  # -P: whatever lies in the current folder is not NVIDIA's
         plugin=Path(plugin) if plugin else None,
         logs=cache_dir / LOGS_FOLDER if cache_dir else None,
         environment=environment,

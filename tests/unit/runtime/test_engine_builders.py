@@ -45,7 +45,7 @@ def test_tensorrt_gets_nvidias_builder_for_this_machine(facts: PlatformFacts, tm
     builder = builder_for("tensorrt")
     assert (builder.name, builder.fingerprint.keyed["payload_id"]) == ("tensorrt", "jetson-orin-jp72-cu13-sm87")
     program = plan(tmp_path, EDGELLM_PLUGIN_PATH="/plugins/of-the-wheel.so").program
-    assert program.command == (sys.executable, "-m", "experimental.builder")
+    assert program.command == (sys.executable, "-P", "-m", "experimental.builder")
     assert program.logs == tmp_path / "cache" / "build-logs"
     assert program.plugin is None
 

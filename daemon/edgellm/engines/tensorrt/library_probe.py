@@ -57,7 +57,7 @@ class Libraries:
 
 def probe_libraries(timeout_seconds: float = TIMEOUT_SECONDS) -> Libraries:
     """Load the libraries in another process and give what it found; what went wrong is in the problems."""
-    command = [sys.executable, "-m", __name__]
+    command = [sys.executable, "-P", "-m", __name__]  # -P: whatever lies in the current folder is no module of ours
     try:
         done = subprocess.run(  # noqa: S603  # this module, no shell
             command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=timeout_seconds
