@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 from tests.http.daemon_process import Daemon
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
+
+DEADLINE_SECONDS = 300
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +39,24 @@ def engine(cache: Path, action: str, *words: str) -> Any:
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+def wait_until_free(cache: Path) -> None:
+    """A worker ends by itself soon after its daemon was killed."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while engine(cache, "list")[0]["loaded"]:
+        assert time.monotonic() < deadline
+
+
 def test_a_served_engine_is_held_until_the_daemon_ends(checkpoint: Path, tmp_path: Path) -> None:
     with daemon_of(checkpoint, tmp_path) as daemon:
         daemon.wait_until_ready()
         (entry,) = engine(tmp_path, "list")
+        assert entry["loaded"]
         assert engine(tmp_path, "prune", "--to-gb", "0")["kept"] == {entry["name"]: "loaded by a running process"}
         assert engine(tmp_path, "clear")["kept"] == {entry["name"]: "loaded by a running process"}
         daemon.still_serves()
         daemon.process.kill()
         daemon.process.wait()
+    wait_until_free(tmp_path)
     assert engine(tmp_path, "clear")["removed"][0]["name"] == entry["name"]
 
 

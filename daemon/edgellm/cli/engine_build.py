@@ -32,7 +32,9 @@ def run(namespace: argparse.Namespace, context: EngineContext) -> int:
             with context.store.prepare(builder, request, force=namespace.force, on_progress=line.show) as lease:
                 if namespace.pin:
                     context.store.pin(context.entry_in(lease.directory))
-                facts.append(entry_facts(context.entry_in(lease.directory)))
+                built = entry_facts(context.entry_in(lease.directory))
+            del built["loaded"]  # it was, by this command
+            facts.append(built)
     if namespace.json:
         print_json(facts)
     else:

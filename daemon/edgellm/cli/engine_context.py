@@ -106,6 +106,8 @@ def build_options(model: ModelSettings) -> LLMOptions:
 
 def entry_facts(entry: Entry) -> dict[str, Any]:
     """An entry as JSON: the same facts in ``list``, ``prune`` and ``clear``."""
+    from edgellm.engines.store_eviction import is_loaded
+
     manifest = entry.manifest
     return {
         "name": entry.name,
@@ -118,6 +120,7 @@ def entry_facts(entry: Entry) -> dict[str, Any]:
         "created": manifest.created if manifest else None,
         "read_only": entry.read_only,
         "pinned": entry.pinned,
+        "loaded": is_loaded(entry),
         "problem": entry.problem,
     }
 

@@ -31,12 +31,15 @@ def run(namespace: argparse.Namespace, context: EngineContext) -> int:
 
 
 def _list(entries: list[Entry], *, as_json: bool) -> int:
+    from edgellm.engines.store_eviction import is_loaded
+
     entries = sorted(entries, key=lambda entry: (-entry.last_used_ns, entry.name))
     if as_json:
         print_json([entry_facts(entry) for entry in entries])
         return 0
     for entry in entries:
         marks = [
+            *(["loaded"] if is_loaded(entry) else []),
             *(["read-only"] if entry.read_only else []),
             *(["pinned"] if entry.pinned else []),
             *([f"unreadable: {entry.problem}"] if entry.problem else []),

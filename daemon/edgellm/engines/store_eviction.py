@@ -81,6 +81,20 @@ def remove_into(result: Eviction, entry: Entry, *, pinned_too: bool = False) -> 
         os.close(build_lock)
 
 
+def is_loaded(entry: Entry) -> bool:
+    """Whether a lease holds the bundle now; read-only roots are not locked, so of theirs nobody knows."""
+    if entry.read_only:
+        return False
+    try:
+        lock = lock_for_removal(entry.directory)
+    except OSError:
+        return False
+    if lock is None:
+        return True
+    os.close(lock)
+    return False
+
+
 def mark_used(root: Path, name: str) -> None:
     """Make the bundle the most recently used one, whatever the clock says: after every other, if not now.
 

@@ -49,7 +49,7 @@ def test_an_engine_is_built_listed_shown_verified_and_removed(engine: Command, g
     (built,) = engine.json("build", str(gguf), "--runtime", "native", "--pin")
     assert (built["model"], built["runtime"], built["pinned"]) == ("little", "native", True)
     (listed,) = engine.json("list")
-    assert listed == built
+    assert listed == {**built, "loaded": False}
     name = built["name"]
     assert name in engine("list")
     assert "pinned" in engine("list")
