@@ -83,6 +83,7 @@ def to_failure(error: EdgeLLMError) -> Failure:
         str(error) if for_clients else "the request could not be finished",
         getattr(error, "param", None),
         getattr(error, "retry_after_seconds", 1.0),
+        getattr(error, "reason", ""),
     )
 
 
@@ -94,8 +95,8 @@ def to_error(failure: Failure) -> EdgeLLMError:
     if isinstance(kind, type) and issubclass(kind, AdmissionError):
         return kind(failure.message, retry_after_seconds=failure.retry_after_seconds)
     if isinstance(kind, type) and issubclass(kind, GenerationError):
-        return kind(failure.message)
-    return GenerationError(failure.message)
+        return kind(failure.message, reason=failure.reason)
+    return GenerationError(failure.message, reason=failure.reason)
 
 
 def load_error(code: str, message: str) -> EdgeLLMError:

@@ -7,7 +7,7 @@ to any more: there is no way to find the next frame behind a broken one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
@@ -57,8 +57,16 @@ class FrameReader(Generic[Message]):
         """Something came of a frame that is not whole yet."""
         return bool(self._buffer)
 
-    def feed(self, received: bytes | memoryview) -> Iterator[Message]:
+    def feed(self, received: bytes) -> Iterable[Message]:
         """The messages that are whole now. Raises FrameError, after which the reader is of no more use."""
+        # One whole frame, as a token is: no copies and no buffer.
+        if not self._buffer and len(received) > _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(received)
+            if len(received) == _LENGTH.size + length and length <= MAX_FRAME_BYTES:
+                return (self._decode(received[_LENGTH.size :]),)
+        return self._cut(received)
+
+    def _cut(self, received: bytes) -> Iterator[Message]:
         buffer = self._buffer
         buffer += received
         begin = 0

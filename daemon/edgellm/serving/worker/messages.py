@@ -111,12 +111,13 @@ class Final(msgspec.Struct, array_like=True, frozen=True, tag=25):
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):
-    """An error of our tree by its class name; the text was made for clients."""
+    """An error of our tree by its class name; the message was made for clients, ``reason`` for the log."""
 
     error: str
     message: str
     param: str | None = None
     retry_after_seconds: float = 1.0
+    reason: str = ""
 
 
 class Pong(msgspec.Struct, array_like=True, frozen=True, tag=26):

@@ -25,6 +25,7 @@ from edgellm.serving.worker.conversion import load_error
 from edgellm.serving.worker.frames import FrameError, FrameReader, FrameWriter
 from edgellm.serving.worker.messages import (
     PROTOCOL_VERSION,
+    Delta,
     Hello,
     Loading,
     NotLoaded,
@@ -187,7 +188,10 @@ class WorkerProcess(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for message in self._reader.feed(data):
-                self._received(message)
+                if isinstance(message, Delta):  # by far the most frequent
+                    self.on_message(message)
+                else:
+                    self._received(message)
         except FrameError as error:
             self.fail(f"sent what is no message ({error})")
         except Exception as error:  # the loop would only log it, and the requests would wait for ever

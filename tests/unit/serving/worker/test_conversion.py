@@ -140,6 +140,12 @@ def test_the_time_to_retry_travels_with_its_error() -> None:
     assert received.retry_after_seconds == 4.5
 
 
+def test_the_cause_of_a_failure_reaches_the_daemons_log() -> None:
+    received = to_error(over_the_wire(to_failure(GenerationError("it failed", reason="CUDA error 700"))))
+    assert isinstance(received, GenerationError)
+    assert (str(received), received.reason) == ("it failed", "CUDA error 700")
+
+
 def test_texts_that_are_for_operators_stay_in_the_worker() -> None:
     failure = to_failure(ConfigError("/home/somebody/secret.toml: wrong"))
     assert "secret" not in str(failure)
