@@ -12,6 +12,8 @@ from edgellm.cli.engine_context import EngineContext, megabytes, open_context, p
 from edgellm.cli.progress_line import ProgressLine
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     from edgellm.engines.engine_key import EngineKey
 
 
@@ -172,7 +174,7 @@ def _keygen(namespace: argparse.Namespace) -> int:
     return 0
 
 
-def _signing_key(path: Path | None):  # type: ignore[no-untyped-def]  # the library is imported only to sign
+def _signing_key(path: Path | None) -> Ed25519PrivateKey | None:
     if path is None:
         return None
     from edgellm.engines.archive.signing import read_private_key
