@@ -94,7 +94,7 @@ class Daemon:
         return bool(model["running"] == model["waiting"] == self.health()["running_requests"] == 0)
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(f"{self.url}{path}", verify=self.verify)
+        return httpx.get(f"{self.url}{path}", verify=self.verify, timeout=STATE_DEADLINE_SECONDS)
 
     def post(self, path: str, value: Any, **further: Any) -> httpx.Response:
         return httpx.post(

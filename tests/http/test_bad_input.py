@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.http.conftest import StartDaemon
-from tests.http.daemon_process import Daemon, chat_bytes, error_of, request_bytes
+from tests.http.daemon_process import MODEL, Daemon, chat_bytes, error_of, request_bytes
 
 DEEP = 100_000
 MESSAGES = b'{"messages":[{"role":"user","content":"hi"}]'
@@ -51,6 +51,19 @@ def test_a_prompt_that_is_too_long_names_the_limit(daemon: Daemon) -> None:
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (400, "context_length_exceeded")
     assert "max_input_len" in error["message"] or "max_kv_cache_capacity" in error["message"]
+    daemon.still_serves()
+
+
+def test_a_prompt_of_megabytes_is_refused_without_being_tokenised(daemon: Daemon) -> None:
+    """Only a prompt that was not tokenised has "at least" so many tokens."""
+    for path, prompt in (
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "w\u00f6rd " * 500_000}]}),
+        ("/v1/completions", {"prompt": "word " * 500_000}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "word " * 500_000}]}),
+    ):
+        answer = daemon.post(path, {"model": MODEL, **prompt})
+        assert answer.status_code == 400
+        assert "has at least " in answer.json()["error"]["message"]
     daemon.still_serves()
 
 

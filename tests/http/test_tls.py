@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import subprocess
@@ -41,7 +40,6 @@ def secure(start_daemon: StartDaemon, authority: PrivateCa) -> Daemon:
     daemon: Daemon = start_daemon(
         *options(authority),
         authority=authority.ca_certificate,
-        env={**os.environ, "EDGELLM_SERVER_HEADER_DEADLINE_SECONDS": "1"},
     )
     return daemon
 

@@ -19,7 +19,7 @@ from edgellm.parsing.output_style import OutputStyle, output_style
 from edgellm.parsing.special_text import SpecialTextGuard, token_ids
 from edgellm.parsing.template_messages import normalise_messages, normalise_tools, plain_text
 from edgellm.parsing.template_traits import TemplateTraits, template_traits
-from edgellm.parsing.token_length import longest_token_bytes
+from edgellm.parsing.token_length import token_length
 
 TOKENIZER_FILE = "tokenizer.json"
 SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
@@ -38,7 +38,7 @@ class PromptCodec:
         kind = type(self._tokenizer.model).__name__
         if kind != "BPE":
             raise UnsupportedModelError(f"{TOKENIZER_FILE}: tokenizers of kind {kind} are not supported (BPE is)")
-        self._longest_token_bytes = longest_token_bytes(json.loads(tokenizer_json))
+        self._token_length = token_length(json.loads(tokenizer_json))
         self._guard = SpecialTextGuard(tokenizer_json, self._tokenizer)
         self.special_tokens = named_tokens(config)
         self.template: ChatTemplate | None = None
@@ -103,9 +103,7 @@ class PromptCodec:
 
     def fewest_tokens(self, text: str) -> int:
         """A number of tokens that ``text`` has at least, found without tokenising it; 0 where nothing can be said."""
-        if self._longest_token_bytes is None:
-            return 0
-        return -(-len(text.encode("utf-8", "surrogatepass")) // self._longest_token_bytes)
+        return 0 if self._token_length is None else self._token_length.fewest_tokens(text)
 
     def encode_text(self, text: str, *, param: str = "prompt", check_length: LengthCheck | None = None) -> list[int]:
         """Token ids of raw text, with a begin token when the model wants one and the text does not bring it."""

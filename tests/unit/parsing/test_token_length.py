@@ -18,7 +18,7 @@ from tests.unit.parsing.codecs import tokenizer_text
 from edgellm.engines.gguf_file import read_gguf
 from edgellm.engines.tokenizer_json import tokenizer_files
 from edgellm.parsing.prompt_codec import PromptCodec
-from edgellm.parsing.token_length import UNICODE_NORMALISATION_FACTOR, longest_token_bytes
+from edgellm.parsing.token_length import UNICODE_NORMALISATION_FACTOR, TokenLength, token_length
 
 BYTE_LEVEL: dict[str, Any] = json.loads(tokenizer_text(TinyTokenizer())[0])
 
@@ -40,7 +40,7 @@ def changed(**changes: Any) -> dict[str, Any]:
 def test_a_byte_level_token_is_as_long_as_its_characters() -> None:
     longest = max(BYTE_LEVEL["model"]["vocab"], key=len)
     contents = [token["content"] for token in BYTE_LEVEL["added_tokens"]]
-    assert longest_token_bytes(BYTE_LEVEL) == max(len(longest), *map(len, contents))
+    assert token_length(BYTE_LEVEL) == TokenLength(max(len(longest), *map(len, contents)))
     one = codec(BYTE_LEVEL)
     text = contents[0] * 7
     assert one.fewest_tokens(text) == len(one.encode_text(text)) == 7
@@ -53,10 +53,33 @@ def test_no_text_has_fewer_byte_level_tokens_than_the_bound(text: str) -> None:
     assert one.fewest_tokens(text) <= len(one.encode_text(text))
 
 
+# As in SmolLM2's vocabulary: no token for some control characters, which vanish.
+WITHOUT_CONTROLS = changed(
+    model={
+        **BYTE_LEVEL["model"],
+        "vocab": {
+            text: index for text, index in BYTE_LEVEL["model"]["vocab"].items() if text not in ("\u0101", "\u0107")
+        },
+    }
+)
+
+
+@given(st.text(alphabet=st.sampled_from("ab \x01\x07\u00fc\U0001f600"), max_size=60))
+def test_bytes_that_vanish_do_not_count(text: str) -> None:
+    one = codec(WITHOUT_CONTROLS)
+    length = token_length(WITHOUT_CONTROLS)
+    assert length is not None
+    assert length.dropped == b"\x01\x07"
+    assert one.fewest_tokens(text) <= len(one.encode_text(text))
+    assert one.encode_text("\x01\x07" * 1000) == []
+    assert one.fewest_tokens("\x01\x07" * 1000) == 0
+    assert one.fewest_tokens("a" * 1000) > 0
+
+
 @pytest.mark.parametrize("text", ["", "hello world", "      ", "\u2581\u2581 \u2581", "\u00fc\U0001f600", "the</s><s>"])
 def test_no_text_has_fewer_sentencepiece_tokens_than_the_bound(sentencepiece: dict[str, Any], text: str) -> None:
     one = codec(sentencepiece)
-    assert longest_token_bytes(sentencepiece) is not None
+    assert token_length(sentencepiece) is not None
     for repeated in (text, text * 50):
         assert one.fewest_tokens(repeated) <= len(one.encode_text(repeated))
 
@@ -69,8 +92,9 @@ def test_no_character_shrinks_more_than_the_factor_for_normalisation() -> None:
     decomposed = most("NFKD", lambda text, normal: len(text) / len(normal))
     composed = most("NFD", lambda text, normal: len(normal) / len(text))
     assert decomposed * composed <= UNICODE_NORMALISATION_FACTOR
-    nfc = longest_token_bytes(changed(normalizer={"type": "NFC"}))
-    assert nfc == UNICODE_NORMALISATION_FACTOR * (longest_token_bytes(BYTE_LEVEL) or 0)
+    plain, normalised = token_length(BYTE_LEVEL), token_length(changed(normalizer={"type": "NFC"}))
+    assert plain is not None
+    assert normalised == TokenLength(UNICODE_NORMALISATION_FACTOR * plain.longest_bytes)
 
 
 NO_BOUND: dict[str, dict[str, Any]] = {
@@ -91,7 +115,9 @@ NO_BOUND: dict[str, dict[str, Any]] = {
     "a control token that eats spaces": changed(
         added_tokens=[{**token, "rstrip": True} for token in BYTE_LEVEL["added_tokens"]]
     ),
-    "bytes without a token": changed(model={**BYTE_LEVEL["model"], "vocab": {"a": 0}, "merges": []}),
+    "bytes without a token that other text may become": changed(
+        normalizer={"type": "NFKC"}, model={**BYTE_LEVEL["model"], "vocab": {"a": 0}, "merges": []}
+    ),
     "unknown text in one token": changed(
         pre_tokenizer=None, model={**BYTE_LEVEL["model"], "unk_token": "a", "fuse_unk": True}
     ),
@@ -101,7 +127,7 @@ NO_BOUND: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("tokenizer", NO_BOUND.values(), ids=NO_BOUND)
 def test_where_a_token_takes_any_amount_of_text_there_is_no_bound(tokenizer: dict[str, Any]) -> None:
-    assert longest_token_bytes(tokenizer) is None
+    assert token_length(tokenizer) is None
     assert codec(BYTE_LEVEL).fewest_tokens("a" * 1000) > 0
 
 
