@@ -122,13 +122,16 @@ def test_a_changed_native_source_changes_the_digest(
     environment: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "native" / "src" / "engine.cpp"
-    source.parent.mkdir(parents=True)
-    source.write_text("int one;\n")
+    compiled_in = tmp_path / "daemon" / "edgellm" / "engines" / "end_token_texts.txt"
+    for path in (source, compiled_in):
+        path.parent.mkdir(parents=True)
+        path.write_text("one\n")
     monkeypatch.setattr(environment, "ROOT", tmp_path)
-    before = environment.STEPS["native"].digest()
-    assert environment.STEPS["native"].digest() == before
-    source.write_text("int two;\n")
-    assert environment.STEPS["native"].digest() != before
+    for path in (source, compiled_in):
+        before = environment.STEPS["native"].digest()
+        assert environment.STEPS["native"].digest() == before
+        path.write_text("two\n")
+        assert environment.STEPS["native"].digest() != before
 
 
 def test_a_failed_command_shows_its_last_lines_and_the_log(
