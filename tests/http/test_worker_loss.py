@@ -57,6 +57,7 @@ def test_a_stream_whose_worker_dies_ends_with_an_error_and_the_next_request_is_s
     assert killable.process.poll() is None
     assert worker_pids(killable) != [worker]
     assert 'outcome="error"} 1.0' in metrics(killable)
+    assert 'edgellm_lanes_lost_total{model="smollm2"} 1.0' in metrics(killable)
 
 
 def test_a_whole_answer_whose_worker_dies_is_a_502(killable: Daemon) -> None:

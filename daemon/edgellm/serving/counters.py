@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from edgellm.serving.report import Outcome, RequestReport
@@ -80,6 +80,7 @@ class _StateCollector(Collector):
         running = GaugeMetricFamily("edgellm_running_sequences", "Sequences that hold a slot.", labels=["model"])
         waiting = GaugeMetricFamily("edgellm_waiting_requests", "Requests in the queue.", labels=["model"])
         slots = GaugeMetricFamily("edgellm_slots", "Sequences that can run at a time.", labels=["model"])
+        lost = CounterMetricFamily("edgellm_lanes_lost", "Workers that were lost.", labels=["model"])
         ready = GaugeMetricFamily("edgellm_model_state", "1 for the state that holds.", labels=["model", "state"])
         executor = GaugeMetricFamily(
             "edgellm_model_executor", "1 for the executor that runs the model.", labels=["model", "executor", "device"]
@@ -88,12 +89,13 @@ class _StateCollector(Collector):
             if model.capabilities is not None and model.capabilities.executor:
                 chosen = [name, model.capabilities.executor, model.capabilities.executor_device]
                 executor.add_metric(chosen, 1.0)
+            lost.add_metric([name], model.lanes_lost_total)
             running.add_metric([name], model.admission.running)
             waiting.add_metric([name], model.admission.waiting)
             slots.add_metric([name], model.admission.capacity)
             for state in type(model.state):
                 ready.add_metric([name, state.value], float(model.state is state))
-        yield from (running, waiting, slots, ready, executor)
+        yield from (running, waiting, slots, lost, ready, executor)
         yield from self._lane_metrics()
 
     def _lane_metrics(self) -> Iterable[Metric]:

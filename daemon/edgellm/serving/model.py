@@ -121,6 +121,7 @@ class ServedModel:
         self.admission = Admission(settings)
         self._settings = settings
         self._last_lane: Lane | None = None
+        self.lanes_lost_total = 0
         self._lanes_coming_back = 0
         self._lanes_given_up = 0
         self._close_lanes: Callable[[], Awaitable[None]] | None = None
@@ -150,6 +151,7 @@ class ServedModel:
         """A lane does not answer any more: nothing new goes to it, and what it runs ends by itself."""
         self.lanes = tuple(other for other in self.lanes if other is not lane)
         self.admission.remove_lane(lane)
+        self.lanes_lost_total += 1
         self._lanes_coming_back += is_coming_back
         self._lane_is_missing()
 
