@@ -79,6 +79,7 @@ def test_one_address_cannot_take_every_connection(start_daemon: StartDaemon) -> 
             **os.environ,
             "EDGELLM_SERVER_CONNECTIONS_MAX": "300",
             "EDGELLM_SERVER_CONNECTIONS_PER_ADDRESS_MAX": "200",
+            "EDGELLM_SERVER_HEADER_DEADLINE_SECONDS": "600",  # none of them ends before it is looked at
         }
     )
     with ExitStack() as open_sockets:
