@@ -60,7 +60,7 @@ def compare_hit_with_load(folder: Path, rounds: int) -> list[Finding]:
         hits.append(1000 * seconds_of(hit))
         hits_cpu.append(1000 * cpu_seconds_of(hit))
         loads.append(1000 * seconds_of(load))
-    spread = Spread.of(hits)
+    spread, cpu = Spread.of(hits), Spread.of(hits_cpu)
     return [
         Finding(
             "hit path, from model argument to a held bundle",
@@ -70,7 +70,7 @@ def compare_hit_with_load(folder: Path, rounds: int) -> list[Finding]:
             f"<= {HIT_TARGET_MS}",
             spread.median <= HIT_TARGET_MS,
         ),
-        Finding("hit path, CPU time", Spread.of(hits_cpu), "ms", 1, "", None),
+        Finding("hit path, CPU time", cpu, "ms", 1, f"<= {HIT_TARGET_MS}", cpu.median <= HIT_TARGET_MS),
         Finding("whole load of a stored model, hit path included", Spread.of(loads), "ms", 0, "", None),
         Finding("hit path to whole load", ratio_by_round(hits, loads), "x", 3, "", None),
     ]
