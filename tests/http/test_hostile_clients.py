@@ -113,6 +113,8 @@ def test_an_idle_connection_ends(start_daemon: StartDaemon) -> None:
         assert b"200 OK" in _all(connection)
 
 
+@pytest.mark.long
+@pytest.mark.ci_slice
 def test_a_client_that_reads_nothing_loses_its_stream_and_its_place(start_daemon: StartDaemon) -> None:
     daemon = with_deadlines(start_daemon, write=1)
     with socket.socket() as greedy:
