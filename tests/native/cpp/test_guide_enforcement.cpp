@@ -333,7 +333,7 @@ TEST(bad_structural_tags_are_refused_by_name) {
     refuses(R"({"format":{"type":"regex","pattern":"[0-9"}})",
             "structural_tag.format.pattern is no regular expression");
     refuses(R"({"format":{"type":"json_schema","json_schema":{"pattern":"a(?=b)c"}}})",
-            "format.json_schema.pattern is no regular");
+            "format.json_schema.pattern uses look-around");
     refuses(
         R"({"format":{"type":"triggered_tags","triggers":["<x"],"tags":[{"begin":"<y>","content":{"type":"any_text"},"end":"</y>"}]}})",
         "triggers");
