@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -58,6 +59,19 @@ def test_a_served_engine_is_held_until_the_daemon_ends(checkpoint: Path, tmp_pat
         daemon.process.wait()
     wait_until_free(tmp_path)
     assert engine(tmp_path, "clear")["removed"][0]["name"] == entry["name"]
+
+
+def test_an_engine_of_a_read_only_root_is_served_unlocked(checkpoint: Path, tmp_path: Path) -> None:
+    """Such a root may be of an image that many containers share, on a file system that knows no locks."""
+    engine(tmp_path / "maker", "build", str(checkpoint), "--runtime", "native")
+    engine(tmp_path / "maker", "export", str(checkpoint), str(tmp_path / "archive"), "--runtime", "native")
+    imported = engine(tmp_path / "maker", "import", str(tmp_path / "archive"), "--into", str(tmp_path / "image"))
+    config = tmp_path / "edgellm.toml"
+    config.write_text(f'[engines]\nread_only_dirs = ["{tmp_path / "image"}"]\nbuild_on_start = false\n')
+    with daemon_of(checkpoint, tmp_path / "cache", "--config", str(config)) as daemon:
+        daemon.wait_until_ready().still_serves()
+        with (Path(imported["engine"]) / "manifest.json").open("rb") as manifest:
+            fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def workers_of(daemon: Daemon) -> list[int]:

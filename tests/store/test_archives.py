@@ -47,7 +47,7 @@ def test_a_disk_that_fills_during_an_export_is_told(small_gguf: Path, tmp_path: 
         mounted_memory(tmp_path / "small", "100k") as folder,
         lease_of(resolve(str(small_gguf), tmp_path), tmp_path / "maker") as lease,
     ):
-        with pytest.raises(CacheError, match="no space left"):
+        with pytest.raises(CacheError, match="no space left: free some or write it to a folder with more"):
             export_bundle(lease, folder / "archive", checkpoints={})
         assert list(folder.iterdir()) == []
 

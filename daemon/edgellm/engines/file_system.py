@@ -21,6 +21,7 @@ NETWORK_TYPES = frozenset(
 MOUNTS_FILE = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_NO_FOLDER = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -53,17 +54,19 @@ def refuse_network_file_system(root: Path) -> None:
         )
 
 
-def cache_error(error: OSError, root: Path) -> CacheError:
-    """What ``error`` means for someone who keeps bundles in ``root``."""
+def cache_error(
+    error: OSError, root: Path, *, what: str = "the cache", elsewhere: str = "set EDGELLM_CACHE_DIR to"
+) -> CacheError:
+    """What ``error`` means for someone who keeps ``what`` in ``root``; ``elsewhere`` is the way out."""
     if error.errno in _UNWRITABLE:
-        return CacheError(
-            f"{root}: the cache cannot be written ({error.strerror}): set EDGELLM_CACHE_DIR to a folder that can"
-        )
+        return CacheError(f"{root}: {what} cannot be written ({error.strerror}): {elsewhere} a folder that can")
     if error.errno in _FULL:
-        return CacheError(f"{root}: no space left: free some or set EDGELLM_CACHE_DIR to a folder with more")
+        return CacheError(f"{root}: no space left: free some or {elsewhere} a folder with more")
     if error.errno == errno.EFBIG:
         return CacheError(f"{root}: a file of this size is not allowed there: raise the limit (ulimit -f)")
-    return CacheError(f"{root}: {error.strerror or error}")
+    if error.errno in _NO_FOLDER:
+        return CacheError(f"{root}: no folder can be there ({error.strerror}): {elsewhere} one on this machine's disk")
+    return CacheError(f"{root}: {error.strerror or error}: check the disk or {elsewhere} a folder on another")
 
 
 def synchronise_tree(directory: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
@@ -56,7 +58,7 @@ def lease_bundle(directory: Path, *, read_only: bool, key: EngineKey) -> Lease |
     """
     path = directory / MANIFEST_FILE
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = _open_manifest(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
@@ -76,30 +78,49 @@ def lease_bundle(directory: Path, *, read_only: bool, key: EngineKey) -> Lease |
     return Lease(directory, manifest, descriptor, read_only=read_only)
 
 
-def hold_bundle(directory: Path) -> Lease | None:
+def hold_bundle(directory: Path, *, read_only: bool) -> Lease | None:
     """A lease beside somebody else's on a bundle that is loaded, unchecked; None when there is no bundle."""
     path = directory / MANIFEST_FILE
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
+        descriptor = _open_manifest(path)
+    except (OSError, EngineError):
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if not read_only:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
         manifest = Manifest.parse(_content(descriptor), path)
     except (OSError, EngineError):
         os.close(descriptor)
         return None
-    return Lease(directory, manifest, descriptor, read_only=False)
+    return Lease(directory, manifest, descriptor, read_only=read_only)
 
 
 def lock_for_removal(directory: Path) -> int | None:
-    """The manifest's descriptor under an exclusive lock, or None when a lease holds the bundle."""
+    """The manifest's descriptor under an exclusive lock, or None when a lease holds the bundle.
+
+    Raises BundleDamagedError for a manifest that is no regular file, which no lease can hold.
+    """
     path = directory / MANIFEST_FILE
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = _open_manifest(path)
     if lock_open_file(descriptor, fcntl.LOCK_EX) and is_still(path, descriptor):
         return descriptor
     os.close(descriptor)
     return None
+
+
+def _open_manifest(path: Path) -> int:
+    """Raises OSError, and BundleDamagedError for what is no regular file: opening a pipe must not wait for a writer."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        descriptor = -1
+    if descriptor < 0 or not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        if descriptor >= 0:
+            os.close(descriptor)
+        raise BundleDamagedError(f"{path}: not a regular file: the bundle is damaged")
+    return descriptor
 
 
 def _content(descriptor: int) -> bytes:

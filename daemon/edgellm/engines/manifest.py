@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,6 +112,8 @@ class Manifest:
     def read(cls, path: Path) -> Manifest:
         """The manifest at ``path``. Raises BundleDamagedError or ManifestVersionError, naming file and field."""
         try:
+            if not stat.S_ISREG(path.stat(follow_symlinks=False).st_mode):
+                raise BundleDamagedError(f"{path}: not a regular file: the bundle is damaged")
             with path.open("rb") as stream:
                 content = stream.read(MAX_MANIFEST_BYTES + 1)
         except OSError as error:

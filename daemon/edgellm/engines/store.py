@@ -186,7 +186,7 @@ class Store:
         if needed_bytes > self.max_size_bytes:
             raise CacheError(
                 f"{self.writable}: the engine needs {_mib(needed_bytes)}, the cache may hold "
-                f"{_mib(self.max_size_bytes)}: raise engine_cache_max_size_gb"
+                f"{self.max_size_bytes >> 20} MiB: raise engine_cache_max_size_gb"
             )
         self.enforce_size(needed_bytes, keep=keep)
         wanted_bytes = needed_bytes + SPARE_DISK_BYTES
@@ -196,7 +196,7 @@ class Store:
             free_bytes = shutil.disk_usage(self.writable).free
         if free_bytes < wanted_bytes:
             raise CacheError(
-                f"{self.writable}: the bundle needs {_mib(wanted_bytes)}, {_mib(free_bytes)} are free: free space "
+                f"{self.writable}: the bundle needs {_mib(wanted_bytes)}, {free_bytes >> 20} MiB are free: free space "
                 "there or set EDGELLM_CACHE_DIR to a folder with more"
             )
 

@@ -10,6 +10,7 @@ Names in a root, where KEY is the short digest of an engine key:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -87,7 +88,7 @@ def entries_of(root: Path, *, read_only: bool) -> list[Entry]:
     return [
         read_entry(root, name, read_only=read_only)
         for name in _folders(root)
-        if short_key_of(name) is not None and (root / name / MANIFEST_FILE).is_file()
+        if short_key_of(name) is not None and os.path.lexists(root / name / MANIFEST_FILE)
     ]
 
 

@@ -14,6 +14,7 @@ from edgellm.engines.lease import lock_for_removal
 from edgellm.engines.manifest import MANIFEST_FILE
 from edgellm.engines.store_entries import Entry, entries_of, last_used_ns, lock_path, pin_path
 from edgellm.engines.store_staging import remove_folder
+from edgellm.errors import BundleDamagedError
 
 PINNED = "pinned"
 LOADED = "loaded by a running process"
@@ -65,14 +66,17 @@ def remove_into(result: Eviction, entry: Entry, *, pinned_too: bool = False) -> 
         return
     try:
         with suppress(FileNotFoundError):  # another process was faster
-            lock = lock_for_removal(entry.directory)
-            if lock is None:
-                result.kept[entry.name] = LOADED
-                return
+            lock: int | None = None
+            with suppress(BundleDamagedError):
+                lock = lock_for_removal(entry.directory)
+                if lock is None:
+                    result.kept[entry.name] = LOADED
+                    return
             try:
                 remove_folder(entry.root, entry.name, entry.short_key)
             finally:
-                os.close(lock)
+                if lock is not None:
+                    os.close(lock)
             result.removed.append(entry)
             with suppress(OSError):
                 pin_path(entry.root, entry.short_key).unlink()
@@ -87,7 +91,7 @@ def is_loaded(entry: Entry) -> bool:
         return False
     try:
         lock = lock_for_removal(entry.directory)
-    except OSError:
+    except (OSError, BundleDamagedError):
         return False
     if lock is None:
         return True

@@ -18,7 +18,9 @@ from edgellm.engines.builder import BuildRequest
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.bundle_files import check_at_load, record_files
 from edgellm.engines.engine_key import EngineKey
+from edgellm.engines.file_lock import lock_open_file
 from edgellm.engines.fingerprint import PlatformFingerprint
+from edgellm.engines.lease import hold_bundle
 from edgellm.engines.manifest import Manifest
 from edgellm.engines.native_builder import NativeBuilder
 from edgellm.engines.progress import Progress
@@ -247,6 +249,35 @@ def test_a_damaged_bundle_is_told_and_built_again(
 
 
 @pytest.mark.usefixtures("stocked")
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
+def test_a_manifest_that_is_no_file_is_damage_and_waits_for_nobody(
+    source: ModelSource, cache: Path, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = stored_bundle(source, cache)
+    path = bundle.directory / "manifest.json"
+
+    def damage() -> None:
+        path.rename(tmp_path / "manifest.json")
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        else:
+            path.symlink_to(tmp_path / "manifest.json")
+
+    damage()
+    (entry,) = engines(cache).entries()
+    assert entry.manifest is None
+    assert entry.problem == f"{path}: not a regular file: the bundle is damaged"
+    assert engines(cache).find(key_of(source)) is None
+    assert stored_bundle(source, cache) == bundle
+    assert entry.problem in caplog.text
+    damage()
+    assert [gone.name for gone in engines(cache).clear().removed] == [entry.name]
+    assert visible(cache) == []
+
+
+@pytest.mark.usefixtures("stocked")
 def test_a_bundle_named_for_another_key_is_no_hit(source: ModelSource, cache: Path) -> None:
     bundle = stored_bundle(source, cache)
     other = bundle.directory.with_name(f"copy-{'0' * 16}")
@@ -426,6 +457,22 @@ def test_a_read_only_root_is_found_first_and_used_in_place(
     assert f"{baked}" in caplog.text
 
 
+@pytest.mark.usefixtures("stocked")
+@pytest.mark.parametrize("read_only", [False, True])
+def test_only_the_writable_root_is_locked(source: ModelSource, cache: Path, tmp_path: Path, read_only: bool) -> None:
+    root = cache / "engines"
+    of_both = Store(tmp_path / "writable", [root]) if read_only else engines(cache)
+    first = of_both.lease(key_of(source))
+    assert first is not None
+    second = hold_bundle(first.directory, read_only=read_only)
+    assert second is not None
+    assert second.read_only == read_only
+    for lease in (first, second):
+        with (lease.directory / "manifest.json").open("rb") as manifest:
+            assert lock_open_file(manifest.fileno(), fcntl.LOCK_EX) == read_only
+        lease.close()
+
+
 def test_a_symlinked_cache_is_used_through_its_link(source: ModelSource, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
@@ -501,7 +548,9 @@ def test_a_read_only_cache_is_named(source: ModelSource) -> None:
         (errno.EACCES, "cannot be written"),
         (errno.ENOSPC, "no space left"),
         (errno.EFBIG, "a file of this size is not allowed"),
-        (errno.EIO, "Input/output error"),
+        (errno.EIO, "Input/output error: check the disk or set EDGELLM_CACHE_DIR to"),
+        (errno.ENOENT, "no folder can be there .*: set EDGELLM_CACHE_DIR to one"),
+        (errno.ENOTDIR, "no folder can be there .*: set EDGELLM_CACHE_DIR to one"),
     ],
 )
 def test_what_the_file_system_refuses_is_said_with_the_remedy(
@@ -528,7 +577,7 @@ def test_too_little_space_is_refused_with_numbers(
 
 
 def test_an_engine_larger_than_the_cap_is_refused_with_the_setting(source: ModelSource, cache: Path) -> None:
-    with pytest.raises(CacheError, match=r"needs 1 MiB, the cache may hold 1 MiB: raise engine_cache_max_size_gb"):
+    with pytest.raises(CacheError, match=r"needs 1 MiB, the cache may hold 0 MiB: raise engine_cache_max_size_gb"):
         lease_of(source, cache, max_size_bytes=1000)
 
 

@@ -66,7 +66,7 @@ def export_bundle(
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise cache_error(error, target.parent) from error
+        raise cache_error(error, target.parent, what="the archive", elsewhere="write it to") from error
     return size_bytes
 
 

@@ -7,9 +7,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from edgellm.engines.lease import Lease, hold_bundle
 from edgellm.errors import EdgeLLMError
+from edgellm.runtime.llm_options import DEFAULT_READ_ONLY_ENGINE_DIRS
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.model import LaneObserver, LoadProgress, ReportProgress
 from edgellm.serving.warm_up import produce_a_token
@@ -20,8 +22,12 @@ from edgellm.serving.worker.settings import WorkerSettings, WorkerSpec
 
 _log = logging.getLogger(__name__)
 
-
 Pause = Callable[[float], Awaitable[None]]
+
+
+def _is_read_only(bundle_dir: Path, spec: WorkerSpec) -> bool:
+    roots = spec.arguments.get("read_only_engine_dirs", DEFAULT_READ_ONLY_ENGINE_DIRS)
+    return bundle_dir.parent in [Path(root).expanduser() for root in roots]
 
 
 class Replica:
@@ -52,7 +58,8 @@ class Replica:
         try:
             lane = await WorkerLane.over(process, ready, self._settings.cancel_grace_seconds)
             # Held here too: between a worker that was lost and the one after it the engine must not be evicted.
-            lease = await asyncio.to_thread(hold_bundle, lane.bundle_dir)
+            is_read_only = _is_read_only(lane.bundle_dir, self._spec)
+            lease = await asyncio.to_thread(hold_bundle, lane.bundle_dir, read_only=is_read_only)
         except BaseException:
             await process.kill()
             raise
