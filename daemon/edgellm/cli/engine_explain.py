@@ -56,11 +56,11 @@ def run(namespace: argparse.Namespace, context: EngineContext) -> int:
 
 def _explained(model: str, key: EngineKey, store: Store) -> dict[str, Any]:
     found = store.find(key)
-    problems = [] if found is None else _load_problems(store, key)
+    problems = _load_problems(store, key)
     near = None if found is not None else store.nearest(key)
     return {
         "model": model,
-        "outcome": MISS if found is None else DAMAGED if problems else HIT,
+        "outcome": DAMAGED if problems else MISS if found is None else HIT,
         "key": key.digest,
         "inputs": dict(key.inputs),
         "engine": None if found is None else str(found.directory),
@@ -75,17 +75,25 @@ def _explained(model: str, key: EngineKey, store: Store) -> dict[str, Any]:
 
 
 def _load_problems(store: Store, key: EngineKey) -> list[str]:
+    """Why what is there for ``key`` would not be loaded, and what the next build makes of it."""
     from edgellm.engines.bundle_files import check_at_load
-    from edgellm.errors import BundleDamagedError
+    from edgellm.engines.manifest import MANIFEST_FILE, Manifest
+    from edgellm.errors import BundleDamagedError, ManifestVersionError
 
-    entry = store.find(key)
-    if entry is None or entry.manifest is None:
-        return []
-    try:
-        check_at_load(entry.directory, entry.manifest)
-    except BundleDamagedError as error:
-        return [str(error)]
-    return []
+    problems = []
+    for entry in store.entries():
+        if entry.short_key != key.short:
+            continue
+        try:
+            manifest = Manifest.read(entry.directory / MANIFEST_FILE)
+            if manifest.key == key:
+                check_at_load(entry.directory, manifest)
+                return []  # what a load would take
+        except BundleDamagedError as error:
+            problems.append(f"{error}: the next build {'makes another' if entry.read_only else 'replaces it'}")
+        except ManifestVersionError as error:
+            return [*problems, str(error)]
+    return problems
 
 
 def _difference(difference: Difference) -> dict[str, Any]:
@@ -100,7 +108,7 @@ def _print(answer: Mapping[str, Any]) -> None:
         note = f"   <- {_shown(differing[name])} in the nearest" if name in differing else ""
         print(f"    {name:<32} {_shown(value)}{note}")
     for problem in answer["problems"]:
-        print(f"  {problem}: the next build replaces it")
+        print(f"  {problem}")
     if answer["engine"]:
         print(f"  engine  {answer['engine']}")
     elif near:
