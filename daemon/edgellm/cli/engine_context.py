@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from edgellm.cli.arguments import UsageError, load_from_arguments
 
@@ -40,12 +40,14 @@ class EngineContext:
         from edgellm.engines.cache_directory import models_dir
         from edgellm.engines.source import resolve
         from edgellm.runtime.engine_builders import build_request, builder_for
-        from edgellm.runtime.modules import RuntimeChoice, select_runtime
+        from edgellm.runtime.modules import runtime_for, select_runtime
 
         for model in self.settings.served_models:
             options = build_options(model)
-            kind = "native" if model.runtime == "native" else select_runtime(cast(RuntimeChoice, model.runtime)).kind
-            options.refuse_unsupported(kind)
+            choice = model.runtime
+            selected = None if choice == "native" else select_runtime(choice)
+            if selected is None or selected.kind == "native" or choice == "tensorrt":
+                options.refuse_unsupported("native" if selected is None else selected.kind)
             find = partial(
                 resolve,
                 models_dir=models_dir(self.settings.cache_dir),
@@ -53,8 +55,11 @@ class EngineContext:
                 download=download,
                 on_progress=on_progress,
             )
+            source = find(model.source)
+            kind = "native" if selected is None else runtime_for(choice, selected, source).kind
+            options.refuse_unsupported(kind)
             builder = builder_for(kind, cache_dir=self.settings.cache_dir)
-            yield model, builder, build_request(options, find(model.source), find, kind)
+            yield model, builder, build_request(options, source, find, kind)
 
     def entry_in(self, directory: Path) -> Entry:
         """The entry of a bundle that is held."""

@@ -25,7 +25,7 @@ from edgellm.runtime.length_limits import LengthLimits
 from edgellm.runtime.llm_options import LLMOptions
 from edgellm.runtime.load_admission import require_memory_for_load
 from edgellm.runtime.loaded_model import BundleLayout, LoadedModel
-from edgellm.runtime.modules import RuntimeChoice, select_runtime
+from edgellm.runtime.modules import RuntimeChoice, runtime_for, select_runtime
 from edgellm.runtime.native_request import EXTENSION_PARAMETERS
 from edgellm.runtime.prompt_front_end import TokenisingFrontEnd
 from edgellm.runtime.tensorrt_load import load_tensorrt_bundle, refuse_speech_alone
@@ -39,9 +39,10 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
     """Give the model of ``options``, built first if it has to be. Raises an EdgeLLMError that says what to do."""
     if options.runtime != "auto":
         options.refuse_unsupported(options.runtime)
-    selected = select_runtime(cast("RuntimeChoice", options.runtime))
-    _log.info("runtime: %s (%s)", selected.kind, selected.reason)
-    options.refuse_unsupported(selected.kind)
+    choice = cast("RuntimeChoice", options.runtime)
+    selected = select_runtime(choice)
+    if selected.kind == "native":
+        options.refuse_unsupported(selected.kind)
     cache_dir = Path(options.cache_dir).expanduser() if options.cache_dir else default_cache_dir(os.environ)
     store = engine_store(options, cache_dir)
 
@@ -51,6 +52,9 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
         return resolve(model, models_dir(cache_dir), roots=store.read_only, download=download, on_progress=on_progress)
 
     source = find(options.model)
+    selected = runtime_for(choice, selected, source)
+    _log.info("runtime: %s (%s)", selected.kind, selected.reason)
+    options.refuse_unsupported(selected.kind)
     if selected.kind == "tensorrt":
         refuse_speech_alone(source)
     request = build_request(options, source, find, selected.kind)

@@ -2,6 +2,7 @@
 
 ``auto`` takes TensorRT where its package finds a supported GPU and a payload for it. A machine that is declared a
 Jetson (``/run/edgellm/device.json``, written by a host unit) never falls back to the CPU: what is wrong is said.
+Elsewhere ``auto`` runs a GGUF file on the native runtime, whatever the machine has.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
+from edgellm.engines.source import ModelSource, SourceKind
 from edgellm.engines.tensorrt.device_file import DEVICE_FILE, read_device_file
 from edgellm.errors import RuntimeUnavailableError
 from edgellm.runtime.native_module import guidance_library, load_native_module
@@ -95,6 +97,20 @@ def select_runtime(
         return _tensorrt("a supported GPU was found", environment)
     except (_NotInstalledError, _NoSupportedGpuError) as error:
         return _native(f"no TensorRT: {error}", environment)
+
+
+def runtime_for(
+    choice: RuntimeChoice, selected: SelectedRuntime, source: ModelSource, *, device_file: Path | None = None
+) -> SelectedRuntime:
+    """What runs ``source``: ``selected``, unless ``auto`` took TensorRT for a GGUF file, which only ours can read.
+
+    On a declared Jetson it stays TensorRT, which refuses the file: nothing runs on the CPU there unasked.
+    """
+    if choice != "auto" or selected.kind != "tensorrt" or source.kind is not SourceKind.GGUF:
+        return selected
+    if read_device_file(device_file or _device_file(os.environ)) is not None:
+        return selected
+    return _native("TensorRT Edge-LLM reads no GGUF files", os.environ)
 
 
 def platform_facts(device_file: Path | None = None) -> PlatformFacts:

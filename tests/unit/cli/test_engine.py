@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 from tests.models.tiny_gguf import write_gguf
 
 from edgellm.cli.main import main
+from edgellm.errors import RuntimeUnavailableError
+from edgellm.runtime import modules
+from edgellm.runtime.modules import SelectedRuntime
 
 
 @dataclass
@@ -43,6 +47,39 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(tmp_path / "cache", capsys)
+
+
+def test_what_is_there_and_cannot_be_read_is_explained(engine: Command, gguf: Path) -> None:
+    words = (str(gguf), "--runtime", "native")
+    (built,) = engine.json("build", *words)
+    path = Path(built["folder"]) / "manifest.json"
+    whole = path.read_text()
+    for content, said in (
+        (whole.replace('"schema_version": 1', '"schema_version": 99'), "written by a newer edgellm; upgrade, or"),
+        ("{", "the next build replaces it"),
+    ):
+        path.write_text(content)
+        (answer,) = engine.json("explain", *words)
+        assert (answer["outcome"], answer["engine"]) == ("damaged", None)
+        (problem,) = answer["problems"]
+        assert str(path) in problem
+        assert said in problem
+        assert problem in engine("explain", *words)
+    path.write_text(whole)
+    (answer,) = engine.json("explain", *words)
+    assert (answer["outcome"], answer["problems"]) == ("hit", [])
+
+
+def test_where_auto_takes_tensorrt_a_gguf_file_is_still_built_for_the_native_runtime(
+    engine: Command, gguf: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    selected = SelectedRuntime("tensorrt", ModuleType("payload"), "a test")
+    monkeypatch.setattr(modules, "select_runtime", lambda _choice: selected)
+    monkeypatch.setenv("EDGELLM_DEVICE_FILE", str(tmp_path / "absent.json"))
+    (built,) = engine.json("build", str(gguf))
+    assert built["runtime"] == "native"
+    assert engine.json("explain", str(gguf))[0]["outcome"] == "hit"
+    assert "tensorrt" in engine("build", str(checkpoint), code=RuntimeUnavailableError.exit_code)
 
 
 def test_an_engine_is_built_listed_shown_verified_and_removed(engine: Command, gguf: Path) -> None:

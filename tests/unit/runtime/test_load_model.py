@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.models.tiny_checkpoints import VARIANTS
+from tests.models.tiny_gguf import write_gguf
 
-from edgellm.errors import CheckpointError, ConfigError, ModelSourceError, UnsupportedModelError
+from edgellm.errors import CheckpointError, ConfigError, EdgeLLMError, ModelSourceError, UnsupportedModelError
+from edgellm.runtime import loader
 from edgellm.runtime.llm import LLM
 from edgellm.runtime.load_model import TTS, load_model
+from edgellm.runtime.modules import SelectedRuntime
 
 
 @pytest.fixture
@@ -93,3 +98,21 @@ def test_a_model_that_is_not_there_and_a_damaged_config_name_the_path(speech_che
 def test_wrong_options_are_refused_before_the_model_is_looked_for(options: dict[str, Any], name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         LLM("/nowhere/model.gguf", **options)
+
+
+@pytest.mark.parametrize("runtime", ["auto", "tensorrt"])
+def test_a_gguf_file_runs_on_the_native_runtime_unless_tensorrt_was_asked_for(
+    runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    selected = SelectedRuntime("tensorrt", ModuleType("payload"), "a test")
+    monkeypatch.setattr(loader, "select_runtime", lambda _choice: selected)
+    monkeypatch.setenv("EDGELLM_DEVICE_FILE", str(tmp_path / "absent.json"))
+    model = write_gguf(tmp_path / "little.gguf", VARIANTS["llama"], "Q8_0")
+    if runtime == "tensorrt":
+        with pytest.raises(EdgeLLMError, match="tensorrt"):
+            LLM(str(model), cache_dir=str(tmp_path / "cache"), runtime=runtime)
+        return
+    # An option that only the native runtime has is no fault of a launch on auto that ends there.
+    with LLM(str(model), cache_dir=str(tmp_path / "cache"), executor="fused") as llm:
+        assert llm.capabilities.runtime == "native"
+        assert llm.capabilities.executor == "fused"

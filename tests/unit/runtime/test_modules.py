@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from edgellm.engines.source import ModelSource, SourceKind
 from edgellm.errors import EdgeLLMError, RuntimeUnavailableError
-from edgellm.runtime.modules import select_runtime
+from edgellm.runtime.modules import runtime_for, select_runtime
 
 Installer = Callable[..., None]
 
@@ -158,6 +159,22 @@ def test_a_device_file_that_says_nothing_useful_still_declares_a_jetson(content:
 
 def test_a_declared_jetson_runs_on_the_cpu_when_told_so(jetson: Path) -> None:
     assert select_runtime("native", device_file=jetson).kind == "native"
+
+
+def test_a_gguf_file_runs_on_the_native_runtime_where_auto_took_tensorrt(
+    install: Installer, no_device_file: Path, jetson: Path, tmp_path: Path
+) -> None:
+    install(LOADS)
+    gguf = ModelSource(SourceKind.GGUF, tmp_path / "m.gguf", "m")
+    checkpoint = ModelSource(SourceKind.SAFETENSORS, tmp_path / "m", "m")
+    selected = select_runtime("auto", device_file=no_device_file)
+    native = runtime_for("auto", selected, gguf, device_file=no_device_file)
+    assert (native.kind, native.reason) == ("native", "TensorRT Edge-LLM reads no GGUF files")
+    assert native.module.__name__ == "edgellm._native"
+    assert runtime_for("auto", selected, checkpoint, device_file=no_device_file) is selected
+    # What was asked for, or a board whose GPU is what it is for, is never left for the CPU silently.
+    assert runtime_for("tensorrt", selected, gguf, device_file=no_device_file) is selected
+    assert runtime_for("auto", selected, gguf, device_file=jetson) is selected
 
 
 def test_tensorrt_on_demand_never_falls_back_to_the_cpu(install: Installer, no_device_file: Path) -> None:
