@@ -35,6 +35,7 @@ GgufValue = GgufScalar | list[bool] | list[int] | list[float] | list[str]
 # Value kinds of the format: struct code by number; strings and arrays are variable.
 _SCALAR_CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _BOOL, _STRING, _ARRAY = 7, 8, 9
+_NUMBERS = {code: struct.Struct(f"<{code}") for code in _SCALAR_CODES.values()}
 
 
 class TensorType(IntEnum):
@@ -168,7 +169,7 @@ def read_gguf(path: Path) -> GgufFile:
 
 
 def gguf_layout(path: Path) -> GgufLayout:
-    """Where the tensors are, in a fraction of the time: texts of the vocabulary are passed over unread."""
+    """Where the tensors are, in a fraction of the time: arrays, those of the vocabulary, are passed over unread."""
     file = _read(path, texts=False)
     return GgufLayout(
         file.header_bytes, tuple((entry.offset_bytes, entry.size_bytes) for entry in file.tensors.values())
@@ -284,7 +285,8 @@ class _HeaderReader:
         return self._data[start : start + length_bytes]
 
     def _number(self, code: str) -> int:
-        value: int = struct.unpack_from("<" + code, self._data, self._advance(struct.calcsize("<" + code)))[0]
+        number = _NUMBERS[code]
+        value: int = number.unpack_from(self._data, self._advance(number.size))[0]
         return value
 
     def _count(self, what: str, most: int) -> int:
@@ -328,13 +330,14 @@ class _HeaderReader:
         code = _SCALAR_CODES.get(kind)
         if code is None:
             self._fail(f"value kind {kind} is unknown")
-        width_bytes = struct.calcsize(f"<{code}")
-        start = self._advance(count * width_bytes)
+        start = self._advance(count * _NUMBERS[code].size)
+        if count > 1 and not self._texts:
+            return []
         return list(struct.unpack_from(f"<{count}{code}", self._data, start))
 
     def _pass_over_strings(self, count: int) -> list[str]:
         data, position = self._data, self._position
-        unpack = struct.Struct("<Q").unpack_from
+        unpack = _NUMBERS["Q"].unpack_from
         try:
             for _ in range(count):
                 (length_bytes,) = unpack(data, position)
