@@ -25,7 +25,7 @@ OTHER_VARIABLES = frozenset(
     ENVIRONMENT_PREFIX + name
     for name in (
         *("CONFIG", "MODEL", "DEBUG", "API_KEY", "URL"),
-        *("PYTHON", "TESTS", "VENV", "GGML_DIR", "SANITIZE", "TEST_CACHE"),
+        *("PYTHON", "TESTS", "VENV", "GGML_DIR", "SANITIZE", "TEST_CACHE", "CI", "CI_STAGES"),
         *(
             "PLUGIN_PATH",
             "PYBIND_DIR",
