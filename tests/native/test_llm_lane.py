@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import struct
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -157,5 +159,29 @@ def test_counters_move_with_the_work(make_lane: MakeLane) -> None:
         assert after.context_cache["reused_tokens"] > 0
         assert after.context_cache["base_kv_pages_capacity"] > after.context_cache["base_kv_pages_free"]
         await lane.close()
+
+    run(scenario)
+
+
+@PATHS
+def test_a_request_for_a_vector_ends_with_it_and_says_nothing(make_lane: MakeLane, in_flight: bool) -> None:
+    async def scenario() -> None:
+        lane = make_lane(in_flight)
+
+        async def vector(text: str) -> list[float]:
+            deltas = await answer(lane, GenerationRequest(TextPrompt(text), SamplingParams(), embedding=True))
+            assert len(deltas) == 1
+            last = deltas[0]
+            assert (last.text, last.token_ids, last.finished, last.finish_reason) == ("", [], True, "stop")
+            assert last.prompt_tokens
+            assert last.embedding is not None
+            return list(struct.unpack(f"<{VARIANTS['llama'].hidden_size}f", last.embedding))
+
+        first = await vector("the quick brown fox")
+        assert math.fsum(number * number for number in first) == pytest.approx(1.0)
+        assert await vector("the quick brown fox") == pytest.approx(first, abs=1e-4)
+        assert await vector("jumps over") != pytest.approx(first, abs=1e-2)
+        answered = await answer(lane, chat("hello", SamplingParams(temperature=0, max_tokens=3)))
+        assert answered[-1].embedding is None
 
     run(scenario)

@@ -97,6 +97,24 @@ class TextCompletion(TypedDict):
     usage: UsageCounts
 
 
+class Embedding(TypedDict):
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingUsage(TypedDict):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingList(TypedDict):
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingUsage
+
+
 class ModelObject(TypedDict):
     id: str
     object: Literal["model"]

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from edgellm.api.sampling import unsupported_fields
+from edgellm.engines.embedding_output import EmbeddingOutput
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.model import ServedModel
 
@@ -22,6 +23,12 @@ def model_object(model: ServedModel) -> dict[str, Any]:
         "owned_by": "edgellm",
         "edgellm": {"state": model.state.value, **_abilities(model)},
     }
+
+
+def _embeddings(output: EmbeddingOutput) -> dict[str, Any] | None:
+    if output.size == 0:
+        return None
+    return {"size": output.size, "shorter_sizes": "any" if output.any_shorter else list(output.shorter_sizes)}
 
 
 def _abilities(model: ServedModel) -> dict[str, Any]:
@@ -46,6 +53,7 @@ def _abilities(model: ServedModel) -> dict[str, Any]:
         "kv_cache_dtype": capabilities.kv_cache_dtype,
         "speculative_method": capabilities.speculative_method,
         "streaming": capabilities.streaming,
+        "embeddings": _embeddings(capabilities.embeddings),
         "guided_decoding": list(capabilities.guided_decoding),
         "reasoning_parser": style.reasoning_parser,
         "tool_call_parser": style.tool_parser,

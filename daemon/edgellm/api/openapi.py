@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from edgellm.api.answers import ChatCompletion, ErrorAnswer, ModelList, ModelObject, TextCompletion
+from edgellm.api.answers import ChatCompletion, EmbeddingList, ErrorAnswer, ModelList, ModelObject, TextCompletion
 from edgellm.api.anthropic_answers import AnthropicErrorAnswer, AnthropicMessage, TokenCount
 from edgellm.api.response_answers import DeletedResponse, ResponseObject
 from edgellm.api.routes import ROUTES, Access, Body, Dialect, Route, dialect_at
@@ -38,7 +38,7 @@ class _Operation:
 _OPERATIONS: dict[str, _Operation] = {
     "/v1/chat/completions": _Operation("Answer a conversation", ChatRequest, ChatCompletion, streams=True),
     "/v1/completions": _Operation("Continue text", CompletionRequest, TextCompletion, streams=True),
-    "/v1/embeddings": _Operation("Embed text; refused, since no model here makes embeddings", EmbeddingsRequest),
+    "/v1/embeddings": _Operation("Embed text, with a model made for it", EmbeddingsRequest, EmbeddingList),
     "/v1/messages": _Operation("Answer a conversation (Anthropic)", MessagesRequest, AnthropicMessage, streams=True),
     "/v1/messages/count_tokens": _Operation("Count a conversation's tokens", CountTokensRequest, TokenCount),
     "/v1/responses": _Operation("Answer items", ResponsesRequest, ResponseObject, streams=True),

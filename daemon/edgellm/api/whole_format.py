@@ -32,6 +32,7 @@ class Choice:
     logprobs: list[Sequence[LogprobEntry]] = field(default_factory=list)
     finish_reason: str | None = None
     matched_stop: int | None = None
+    embedding: bytes | None = None
 
     def take(self, delta: StreamDelta) -> None:
         if delta.text:
@@ -41,6 +42,7 @@ class Choice:
         if delta.finished:
             self.finish_reason = delta.finish_reason
             self.matched_stop = delta.matched_stop
+            self.embedding = delta.embedding
 
     def take_events(self, events: Sequence[AnswerEvent], logprobs: TokenLogprobs | None) -> None:
         if logprobs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from edgellm.engines.embedding_output import EmbeddingOutput
 from edgellm.parsing.chat_template import CLIENT_FIELDS
 from edgellm.parsing.output_style import OutputStyle
 
@@ -34,5 +35,6 @@ class Capabilities:
     template_fields: frozenset[str] = CLIENT_FIELDS
     output_style: OutputStyle = field(default_factory=OutputStyle)
     speech_refusal: str = ""
+    embeddings: EmbeddingOutput = field(default_factory=EmbeddingOutput)
     executor_device: str = ""  # what it runs on, for people
     executor_reason: str = ""  # why this executor, for people

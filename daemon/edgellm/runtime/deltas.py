@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,7 +61,14 @@ def merge_deltas(deltas: Sequence[StreamDelta]) -> StreamDelta:
         logprobs=logprobs or None,
         cached_tokens=_last_known([delta.cached_tokens for delta in deltas]),
         matched_stop=last.matched_stop,
+        embedding=last.embedding,
     )
+
+
+def embedding_bytes(response: GenerationResponse) -> bytes | None:
+    """Give the vector of the one sequence of a response, None where it has none."""
+    vector = _first(getattr(response, "embeddings", None))
+    return struct.pack(f"<{len(vector)}f", *vector) if vector else None
 
 
 def to_output(response: GenerationResponse) -> CompletionOutput:

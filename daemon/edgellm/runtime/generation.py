@@ -40,9 +40,13 @@ Prompt = ChatPrompt | TextPrompt | TokenPrompt
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """``prompt_token_ids`` is set when the front end tokenised the prompt: no one does it again."""
+    """``prompt_token_ids`` is set when the front end tokenised the prompt: no one does it again.
+
+    ``embedding`` asks for the vector of the prompt in place of an answer.
+    """
 
     prompt: Prompt
     params: SamplingParams
     prompt_token_ids: Sequence[int] | None = None
     cache_domain: str = ""
+    embedding: bool = False

@@ -10,6 +10,7 @@ from typing import cast
 
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.cache_directory import default_cache_dir, engines_dir, models_dir
+from edgellm.engines.embedding_output import embedding_output
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.engines.source import ModelSource, resolve
 from edgellm.engines.store import Store
@@ -129,6 +130,7 @@ def load_native_bundle(
             executor_reason=executor.reason,
             template_fields=codec.client_fields,
             output_style=codec.output_style(source.model_id),
+            embeddings=embedding_output(source),
         ),
     )
 

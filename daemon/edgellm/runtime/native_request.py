@@ -115,10 +115,13 @@ class NativeRequestBuilder:
         for name in EXTENSION_PARAMETERS:
             setattr(extensions, name, getattr(params, name))
         extensions.cache_domain = request.cache_domain
+        extensions.embeddings = request.embedding
 
     def _refuse_extensions(self, request: GenerationRequest) -> None:
         if request.prompt_token_ids is not None:
             raise UnsupportedParameterError("this runtime takes no prompts of token ids", param="prompt")
+        if request.embedding:
+            raise UnsupportedParameterError("this runtime makes no embeddings", param="model")
         for name, neutral in EXTENSION_PARAMETERS.items():
             if getattr(request.params, name) != neutral:
                 raise UnsupportedParameterError(f"this runtime has no {name}", param=name)

@@ -37,7 +37,8 @@ class StreamDelta:
 
     The last delta has ``finished`` and a ``finish_reason``. ``prompt_tokens`` and ``cached_tokens`` (prompt
     tokens taken from the context cache) are None until the runtime knows them. ``matched_stop`` is the index
-    of the stop string that ended the text.
+    of the stop string that ended the text. ``embedding`` comes with the last delta of a request for one: numbers of
+    32 bits, little-endian.
     """
 
     text: str = ""
@@ -49,3 +50,4 @@ class StreamDelta:
     audio_bytes: bytes | None = None
     cached_tokens: int | None = None
     matched_stop: int | None = None
+    embedding: bytes | None = None

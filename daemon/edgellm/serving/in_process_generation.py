@@ -10,10 +10,11 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from edgellm.errors import EdgeLLMError, GenerationError, RequestCancelledError
 from edgellm.runtime.contract import StreamSignal
-from edgellm.runtime.deltas import finish_reason_name, merge_deltas, to_delta, to_partial_delta
+from edgellm.runtime.deltas import embedding_bytes, finish_reason_name, merge_deltas, to_delta, to_partial_delta
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.running import InFlightGeneration, RunningGeneration
 from edgellm.serving.lane import DeltaReceiver
@@ -32,8 +33,10 @@ class SignalledReader:
         self._open: dict[SignalledGeneration, None] = {}
         loop.add_reader(signal.fileno(), self._read)
 
-    def add(self, running: InFlightGeneration, receiver: DeltaReceiver, *, with_logprobs: bool) -> SignalledGeneration:
-        generation = SignalledGeneration(running, receiver, with_logprobs=with_logprobs)
+    def add(
+        self, running: InFlightGeneration, receiver: DeltaReceiver, *, with_logprobs: bool, with_embedding: bool
+    ) -> SignalledGeneration:
+        generation = SignalledGeneration(running, receiver, with_logprobs=with_logprobs, with_embedding=with_embedding)
         self._open[generation] = None
         running.raise_signal(self._signal)
         return generation
@@ -57,12 +60,15 @@ class SignalledReader:
 class SignalledGeneration:
     """One request that the event loop reads without waiting."""
 
-    __slots__ = ("_last", "_receiver", "_running", "_with_logprobs")
+    __slots__ = ("_last", "_receiver", "_running", "_with_embedding", "_with_logprobs")
 
-    def __init__(self, running: InFlightGeneration, receiver: DeltaReceiver, *, with_logprobs: bool) -> None:
+    def __init__(
+        self, running: InFlightGeneration, receiver: DeltaReceiver, *, with_logprobs: bool, with_embedding: bool
+    ) -> None:
         self._running = running
         self._receiver = receiver
         self._with_logprobs = with_logprobs
+        self._with_embedding = with_embedding
         self._last: StreamDelta | None = None
 
     def cancel(self) -> None:
@@ -79,6 +85,8 @@ class SignalledGeneration:
             if not ended:
                 return False
             error = _how_it_ended(self._running, self._last)
+            if error is None and self._with_embedding and self._last is not None:
+                self._receiver.take(_with_embedding(self._running, self._last))
         except Exception:  # the receiver waits for the end: whatever happened, it has to hear of it
             _log.exception("a generation could not be read")
             self._running.cancel()
@@ -90,7 +98,8 @@ class SignalledGeneration:
         last = deltas[-1]
         if last.finished:
             self._last = last
-            if last.finish_reason in _UNFINISHED_REASONS:
+            # A vector comes with the result: the delta that it belongs to waits for it.
+            if last.finish_reason in _UNFINISHED_REASONS or self._with_embedding:
                 deltas.pop()
         if deltas:
             self._receiver.take(merge_deltas(deltas))
@@ -99,7 +108,15 @@ class SignalledGeneration:
 class PumpedGeneration:
     """One request whose chunks a thread waits for; what it hands over while the loop is busy is merged."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, running: RunningGeneration, receiver: DeltaReceiver) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        running: RunningGeneration,
+        receiver: DeltaReceiver,
+        *,
+        with_embedding: bool = False,
+    ) -> None:
+        self._with_embedding = with_embedding
         self._loop = loop
         self._running = running
         self._receiver = receiver
@@ -114,7 +131,10 @@ class PumpedGeneration:
         """Runs on a thread of the lane until the runtime has let go of the request."""
         error: EdgeLLMError | None = None
         try:
-            error = _how_it_ended(self._running, self._pump_chunks())
+            last = self._pump_chunks()
+            error = _how_it_ended(self._running, last)
+            if error is None and self._with_embedding and last is not None:
+                self._hand_over(_with_embedding(self._running, last))
         except Exception:  # the receiver waits for this thread: whatever happened, it has to hear of the end
             _log.exception("a generation's pump failed")
             self._running.cancel()
@@ -124,7 +144,8 @@ class PumpedGeneration:
     def _pump_chunks(self) -> StreamDelta | None:
         while (chunk := self._running.next_chunk()) is not None:
             delta = to_delta(chunk)
-            if not delta.finished or delta.finish_reason not in _UNFINISHED_REASONS:
+            waits_for_its_vector = delta.finished and self._with_embedding
+            if not waits_for_its_vector and (not delta.finished or delta.finish_reason not in _UNFINISHED_REASONS):
                 self._hand_over(delta)
             if delta.finished:
                 return delta
@@ -197,6 +218,11 @@ class Acceptance:
             raise
         if error is not None:
             raise error
+
+
+def _with_embedding(running: RunningGeneration, last: StreamDelta) -> StreamDelta:
+    """The finished delta of a request that has ended, with its vector."""
+    return replace(last, embedding=embedding_bytes(running.result()))
 
 
 def _how_it_ended(running: RunningGeneration, last: StreamDelta | None) -> EdgeLLMError | None:

@@ -52,11 +52,16 @@ class InProcessLane:
         if isinstance(running, InFlightGeneration):
             reader = self._reader_on(loop)
             if reader is not None:
-                return reader.add(running, receiver, with_logprobs=request.params.num_logprobs > 0)
+                return reader.add(
+                    running,
+                    receiver,
+                    with_logprobs=request.params.num_logprobs > 0,
+                    with_embedding=request.embedding,
+                )
         if not self._refuses_late(request):
-            return self._pump(PumpedGeneration(loop, running, receiver))
+            return self._pump(PumpedGeneration(loop, running, receiver, with_embedding=request.embedding))
         acceptance = Acceptance(receiver)
-        generation = self._pump(PumpedGeneration(loop, running, acceptance))
+        generation = self._pump(PumpedGeneration(loop, running, acceptance, with_embedding=request.embedding))
         await acceptance.decided(generation.cancel)
         return generation
 

@@ -156,6 +156,7 @@ class RequestExtensions(Record):
         "presence_penalty": 0.0,
         "repetition_penalty": 1.0,
         "ignore_eos": False,
+        "embeddings": False,
         "cache_domain": "",
     }
 

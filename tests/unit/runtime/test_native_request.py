@@ -148,6 +148,15 @@ def test_what_the_module_lacks_is_refused_by_name(asked: dict[str, Any]) -> None
     build(GenerationRequest(ChatPrompt(USER), SamplingParams(**asked)), extensions=True)
 
 
+def test_vectors_need_the_extension() -> None:
+    request = GenerationRequest(TextPrompt("x"), SamplingParams(), embedding=True)
+    with pytest.raises(UnsupportedParameterError, match="makes no embeddings"):
+        build(request)
+    assert build(request, extensions=True).requests[0].extensions.embeddings is True
+    plain = build(GenerationRequest(TextPrompt("x"), SamplingParams()), extensions=True)
+    assert plain.requests[0].extensions.embeddings is False
+
+
 def test_prompts_of_ids_need_the_extension() -> None:
     with pytest.raises(UnsupportedParameterError):
         build(GenerationRequest(TokenPrompt([1]), SamplingParams()))

@@ -20,6 +20,7 @@ MAX_FILES = 4096
 SUBFOLDERS: Mapping[str, tuple[str, ...]] = {"qwen3_tts": ("speech_tokenizer",)}
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}/)?[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}")
+_POOLING_CONFIG = re.compile(r"\d_Pooling/config\.json")
 _METADATA_SUFFIXES = (".json", ".jinja", ".model")
 _METADATA_NAMES = ("merges.txt", "vocab.txt")
 _SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
@@ -40,8 +41,12 @@ def usable_files(files: Iterable[HubFile]) -> dict[str, HubFile]:
 
 
 def metadata_files(files: Mapping[str, HubFile]) -> list[HubFile]:
-    """Configuration, tokenizer and template files of the repository's root."""
-    return [file for file in files.values() if "/" not in file.name and _is_metadata(file)]
+    """Configuration, tokenizer and template files of the repository's root, and how its embeddings are pooled."""
+    return [
+        file
+        for file in files.values()
+        if _is_metadata(file) and ("/" not in file.name or _POOLING_CONFIG.fullmatch(file.name))
+    ]
 
 
 def _is_metadata(file: HubFile) -> bool:

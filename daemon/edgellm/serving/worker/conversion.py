@@ -21,7 +21,7 @@ def to_submit(stream: int, request: GenerationRequest) -> Submit:
     """A prompt that was tokenised travels as ids alone."""
     token_ids = None if request.prompt_token_ids is None else list(request.prompt_token_ids)
     prompt = _prompt_fields(request.prompt) if token_ids is None else None
-    return Submit(stream, _param_fields(request.params), token_ids, prompt, request.cache_domain)
+    return Submit(stream, _param_fields(request.params), token_ids, prompt, request.cache_domain, request.embedding)
 
 
 def to_count(number: int, request: GenerationRequest) -> Count:
@@ -34,11 +34,12 @@ def to_request(message: Submit | Count) -> GenerationRequest:
         params = SamplingParams(**message.params)
         if isinstance(message, Submit) and message.token_ids is not None:
             prompt: Prompt = TokenPrompt(message.token_ids)
-            return GenerationRequest(prompt, params, message.token_ids, message.cache_domain)
+            return GenerationRequest(prompt, params, message.token_ids, message.cache_domain, message.embedding)
         if message.prompt is None:
             raise FrameError("a request came without a prompt")
-        domain = message.cache_domain if isinstance(message, Submit) else ""
-        return GenerationRequest(_prompt(message.prompt), params, None, domain)
+        if isinstance(message, Count):
+            return GenerationRequest(_prompt(message.prompt), params)
+        return GenerationRequest(_prompt(message.prompt), params, None, message.cache_domain, message.embedding)
     except TypeError:
         raise FrameError("a request came with fields that this version does not know") from None
 
@@ -56,6 +57,7 @@ def to_delta_message(stream: int, delta: StreamDelta) -> Delta:
         delta.cached_tokens,
         delta.matched_stop,
         logprobs,
+        delta.embedding,
     )
 
 
@@ -72,6 +74,7 @@ def from_delta_message(message: Delta) -> StreamDelta:
         logprobs=logprobs,
         cached_tokens=message.cached_tokens,
         matched_stop=message.matched_stop,
+        embedding=message.embedding,
     )
 
 

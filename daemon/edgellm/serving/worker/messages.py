@@ -12,7 +12,7 @@ import msgspec
 
 from edgellm.runtime.capabilities import Capabilities
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, tag=1):
@@ -35,6 +35,7 @@ class Submit(msgspec.Struct, array_like=True, frozen=True, tag=2):
     token_ids: list[int] | None = None
     prompt: dict[str, Any] | None = None
     cache_domain: str = ""
+    embedding: bool = False
 
 
 class Cancel(msgspec.Struct, array_like=True, frozen=True, tag=3):
@@ -100,6 +101,7 @@ class Delta(msgspec.Struct, array_like=True, frozen=True, tag=24, omit_defaults=
     cached_tokens: int | None = None
     matched_stop: int | None = None
     logprobs: list[list[tuple[int, float, str, bytes]]] | None = None
+    embedding: bytes | None = None
 
 
 class Final(msgspec.Struct, array_like=True, frozen=True, tag=25):
