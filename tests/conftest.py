@@ -6,5 +6,6 @@ import signal
 
 
 def pytest_configure() -> None:
-    # A run under nohup ignores hang-ups, and so would every daemon that it starts.
+    # A run under nohup ignores hang-ups, one in the background of a script interrupts, and so would all that it starts.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import shutil
 import signal
 import socket
@@ -111,7 +112,9 @@ class Terminal:
         """Read on until the pattern is seen after ``start``; give where it ended."""
         deadline = time.monotonic() + 2 * STATE_DEADLINE_SECONDS
         while (match := re.compile(pattern).search(self.seen, start)) is None:
-            assert time.monotonic() < deadline, self.seen
+            left_seconds = deadline - time.monotonic()
+            readable, _, _ = select.select([self._master], [], [], max(0.0, left_seconds))
+            assert readable, self.seen
             try:
                 self.seen += os.read(self._master, 65536).decode(errors="replace")
             except OSError:
