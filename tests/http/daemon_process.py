@@ -89,6 +89,11 @@ class Daemon:
         model: dict[str, Any] = self.health()["models"][MODEL]
         return model
 
+    def scheduling(self, counter: str) -> int:
+        """A counter of the runtime, as the worker told it with its last ping: wait for what it should become."""
+        value: int = (self.model_health()["lanes"][0]["scheduling"] or {}).get(counter, 0)
+        return value
+
     def is_idle(self) -> bool:
         model = self.model_health()
         return bool(model["running"] == model["waiting"] == self.health()["running_requests"] == 0)

@@ -36,19 +36,19 @@ def test_each_gets_what_it_gets_alone(daemon: Daemon, sampling: dict[str, float]
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_a_client_that_leaves_frees_its_slot(daemon: Daemon, stream: bool) -> None:
-    cancelled_before = daemon.model_health()["lanes"][0]["scheduling"]["cancelled"]
+    cancelled_before = daemon.scheduling("cancelled")
     with socket.create_connection(daemon.address) as connection:
         connection.sendall(chat_bytes(stream=stream, **LONG))
         daemon.wait_for(lambda: daemon.model_health()["running"] == 1)
         if stream:
             connection.recv(100)
     daemon.wait_for(daemon.is_idle)
-    assert daemon.model_health()["lanes"][0]["scheduling"]["cancelled"] == cancelled_before + 1
+    daemon.wait_for(lambda: daemon.scheduling("cancelled") > cancelled_before)
 
 
 def test_a_queued_client_that_leaves_never_starts(start_daemon: StartDaemon) -> None:
     daemon = start_daemon("--max-batch-size", "1", "--max-queued-requests", "1")
-    submitted_before = daemon.model_health()["lanes"][0]["scheduling"]["submitted"]
+    daemon.wait_for(lambda: daemon.scheduling("submitted") == 1)  # the warm-up
     with socket.create_connection(daemon.address) as running:
         running.sendall(chat_bytes(**LONG))
         daemon.wait_for(lambda: daemon.model_health()["running"] == 1)
@@ -61,7 +61,8 @@ def test_a_queued_client_that_leaves_never_starts(start_daemon: StartDaemon) -> 
             assert int(full.headers["retry-after"]) >= 1
         daemon.wait_for(lambda: daemon.model_health()["waiting"] == 0)
     daemon.wait_for(daemon.is_idle)
-    assert daemon.model_health()["lanes"][0]["scheduling"]["submitted"] == submitted_before + 1
+    daemon.wait_for(lambda: daemon.scheduling("cancelled") == 1)
+    assert daemon.scheduling("submitted") == 2
     metrics = httpx.get(f"{daemon.url}/metrics").text
     assert f'edgellm_requests_total{{model="{MODEL}",outcome="disconnected"}} 2.0' in metrics
     assert f'edgellm_requests_total{{model="{MODEL}",outcome="saturated"}} 1.0' in metrics

@@ -128,7 +128,7 @@ def test_a_client_that_reads_nothing_loses_its_stream_and_its_place(start_daemon
         daemon.wait_for(lambda: daemon.model_health()["running"] > 0)
         daemon.still_serves()
         daemon.wait_for(daemon.is_idle, 5 * STATE_DEADLINE_SECONDS)
-    assert daemon.model_health()["lanes"][0]["scheduling"]["cancelled"] >= 1
+    daemon.wait_for(lambda: daemon.scheduling("cancelled") >= 1)
     daemon.still_serves()
 
 
