@@ -91,7 +91,8 @@ def test_serve_answers_until_it_is_interrupted_and_then_closes(cache_dir: Path) 
         assert completion["usage"]["completion_tokens"] <= 4
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
-        assert (process.returncode, output.strip()) == (0, "closed"), errors
+        first, *_, last = output.strip().splitlines()
+        assert (process.returncode, first, last) == (0, f"edgellm: listening on {url}", "closed"), errors
     finally:
         process.kill()
         process.communicate()
