@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.native.runtime_driver import BundleMaker
+from tests.native.sanitizer import measures_memory
 
 REPOSITORY = Path(__file__).parents[2]
 PROCESS_TIMEOUT_SECONDS = 900
 
-pytestmark = pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the address sanitizer keeps freed memory, so memory grows"
-)
+pytestmark = measures_memory
 
 # Growth is what the second half of the rounds added, after the first half filled every cache there is. The allocator
 # alone moves by less than this; a leak of one object a round is more.

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.models.real_model import smollm2_file
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
+from tests.native.sanitizer import measures_memory
 
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.resources.estimate import SPARE_MEMORY_BYTES, Estimate
@@ -75,6 +76,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("estimate") / "tiny", VARIANTS["llama"])
 
 
+@measures_memory
 def test_a_load_takes_what_was_estimated(tiny: Path, tmp_path: Path) -> None:
     """Within a factor of 2 for a model that weighs nothing, and of 1.3 for a real one."""
     bundle = bundle_of(tiny, tmp_path)
@@ -86,6 +88,7 @@ def test_a_load_takes_what_was_estimated(tiny: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.model
+@measures_memory
 def test_a_load_and_full_sequences_of_the_default_model_take_what_was_estimated(tmp_path: Path) -> None:
     model = smollm2_file()
     bundle = bundle_of(model, tmp_path)
@@ -132,6 +135,7 @@ def test_a_pool_beyond_this_machine_is_refused_before_anything_is_loaded(tmp_pat
     assert "Traceback" not in done.stderr
 
 
+@measures_memory
 @pytest.mark.parametrize(("share", "fits"), [(1.0, True), (0.05, False)])
 def test_lowering_keeps_within_its_estimate(tmp_path: Path, share: float, fits: bool) -> None:
     """Its private memory is limited to the estimate, or to a small part of it."""
