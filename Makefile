@@ -23,10 +23,10 @@ chat:  ## Talk to the server that make serve started
 	@$(SETUP) native && exec $(BIN)/edgellm chat $(ARGS)
 
 test:  ## Unit, native, contract and HTTP tests (no root)
-	@$(SETUP) test && exec $(BIN)/python -m pytest -m "not long" $(ARGS)
+	@$(SETUP) test && exec $(BIN)/python -m pytest -m "not long and not system" $(ARGS)
 
-test-system:  ## Service, container, fleet and image tests (none yet: says so)
-	@echo "make test-system: nothing to run yet; service, container, fleet and image tests come with those parts."
+test-system:  ## Units and the service on devices with a systemd of their own (root, Debian or Ubuntu)
+	@$(SETUP) test && exec $(BIN)/python -m pytest -m system $(ARGS)
 
 test-long:  ## Soak, fuzz, sanitizers, arm64 emulation, fresh machine (root for some; each says what it skips)
 	@$(SETUP) test && exec $(BIN)/python -m pytest -m long $(ARGS)

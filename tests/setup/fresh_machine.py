@@ -9,22 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-SUITE = "bookworm"
+from tests.lab.rootfs import check_output, make_rootfs
+
 USER = "ada"
 CHECKOUT = f"/home/{USER}/edgellm"
-CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-CACHE_FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgellm-tests"
 # How this machine reaches its package index is how the new one does, except for folders that exist here only.
 PASSED_ON = ("PIP_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE")
 NOT_PASSED_ON = ("PIP_FIND_LINKS", "PIP_CACHE_DIR", "PIP_TARGET", "PIP_PREFIX")
-
-
-def missing_tools() -> str:
-    """What this machine lacks to make a new one, or ""."""
-    if os.geteuid() != 0:
-        return "needs root"
-    absent = [tool for tool in ("debootstrap", "systemd-nspawn") if shutil.which(tool) is None]
-    return f"needs {' and '.join(absent)}" if absent else ""
 
 
 @dataclass(frozen=True)
@@ -41,26 +32,10 @@ class FreshMachine:
 
     @classmethod
     def make(cls, root: Path, packages: Sequence[str], mirror: str) -> FreshMachine:
-        CACHE_FOLDER.mkdir(parents=True, exist_ok=True)
-        downloads = CACHE_FOLDER / f"debs-{SUITE}"
-        downloads.mkdir(exist_ok=True)
-        _check(
-            [
-                *("debootstrap", "--variant=minbase", f"--include={','.join(packages)}"),
-                *(f"--cache-dir={downloads}", SUITE, str(root), mirror),
-            ]
-        )
+        make_rootfs(root, packages, mirror)
         machine = cls(root)
-        machine._copy_apt_configuration()
-        if CERTIFICATES.exists():
-            shutil.copy(CERTIFICATES, root / str(CERTIFICATES).lstrip("/"))
-        _check(["chroot", str(root), "useradd", "--create-home", "--shell", "/bin/bash", USER])
+        check_output(["chroot", str(root), "useradd", "--create-home", "--shell", "/bin/bash", USER])
         return machine
-
-    def _copy_apt_configuration(self) -> None:
-        for file in Path("/etc/apt/apt.conf.d").iterdir():
-            if file.is_file() and "Proxy" in file.read_text(errors="replace"):
-                shutil.copy(file, self.root / "etc/apt/apt.conf.d" / file.name)
 
     def install(self, *packages: str) -> None:
         """As its administrator, with apt."""
@@ -86,7 +61,7 @@ class FreshMachine:
                 destination = target / name
                 destination.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(file, destination)
-        _check(["chroot", str(self.root), "chown", "-R", f"{USER}:{USER}", CHECKOUT])
+        check_output(["chroot", str(self.root), "chown", "-R", f"{USER}:{USER}", CHECKOUT])
 
     def run(self, script: str, *, offline: bool = False, deadline_seconds: float = 1800) -> Outcome:
         """Run a bash script as the user in the checkout. Offline there is only the loopback interface."""
@@ -115,23 +90,3 @@ class FreshMachine:
             check=False,
         )
         return Outcome(completed.returncode, completed.stdout)
-
-
-def mirror_of_this_machine() -> str:
-    """Where this machine's apt takes Debian from."""
-    printed = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for line in printed.splitlines():
-        uri, codename, component = line.split()
-        if codename == SUITE and component == "main":
-            return uri
-    return ""
-
-
-def _check(argv: Sequence[str]) -> None:
-    completed = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    assert completed.returncode == 0, f"{argv[0]} failed:\n{completed.stdout[-3000:]}"

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.setup.fresh_machine import FreshMachine, mirror_of_this_machine, missing_tools
+from tests.lab.rootfs import mirror_of_this_machine, missing_tools
+from tests.setup.fresh_machine import FreshMachine
 
 pytestmark = pytest.mark.long
 

@@ -1,0 +1,212 @@
+"""Device: a small system with its own systemd, journal, network and limits, in a container of systemd-nspawn."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab.cgroups import LIMITING, make_groups, remove_groups
+from tests.lab.layers import Layers
+
+BOOT_DEADLINE_SECONDS = 60.0
+STATE_DEADLINE_SECONDS = 60.0
+COMMAND_DEADLINE_SECONDS = 120.0
+POLL_SECONDS = 0.1
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ENVIRONMENT = {"PATH": SEARCH_PATH, "HOME": "/root", "LANG": "C.UTF-8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    code: int
+    output: str
+
+
+class Device:
+    """Booted by ``boot``, gone with ``remove``. Files written below ``root`` are the device's own at once."""
+
+    def __init__(self, name: str, folder: Path, rootfs: Path, *, read_only: Mapping[str, Path] | None = None) -> None:
+        """``read_only`` are folders of this machine that the device sees, by their path there."""
+        self.name = name
+        self._layers = Layers(rootfs, folder)
+        self.root = self._layers.root
+        self._console = folder / "console.log"
+        self._read_only = dict(read_only or {})
+        self._groups: list[Path] = []
+        self._nspawn: subprocess.Popen[bytes] | None = None
+        self.leader = 0
+        self.write("/etc/machine-id", f"{uuid.uuid4().hex}\n")
+        self.write("/etc/hostname", f"{name}\n")
+
+    # Life
+
+    def boot(self) -> Device:
+        """Return when systemd has started what it starts."""
+        assert self._nspawn is None, f"{self.name} runs"
+        self._groups = make_groups(self.name)
+        nspawn = [
+            *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--console=pipe"),
+            *("--private-network", "--link-journal=no", "--resolv-conf=off", "--timezone=off"),
+            *(f"--machine={self.name}", f"--directory={self.root}"),
+            *(f"--bind-ro={there}:{path}" for path, there in self._read_only.items()),
+        ]
+        enter = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit 1; shift; done; shift; exec "$@"'
+        with self._console.open("ab") as console:
+            self._nspawn = subprocess.Popen(
+                ["sh", "-c", enter, "sh", *map(str, self._groups), "--", *nspawn],
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+                env={name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"},
+            )
+        self._wait_until_up()
+        return self
+
+    def reboot(self) -> None:
+        """An orderly one, as an administrator's."""
+        self.run("systemctl", "--no-block", "reboot")
+        self._ended(BOOT_DEADLINE_SECONDS)  # whoever started nspawn is to start it again
+        self.boot()
+
+    def power_off(self) -> None:
+        """An orderly one: units are stopped."""
+        self.run("systemctl", "--no-block", "poweroff")
+        self._ended(BOOT_DEADLINE_SECONDS)
+
+    def power_cut(self) -> None:
+        """Nothing of the device runs from one moment to the next; what it wrote stays."""
+        with suppress(ProcessLookupError):
+            os.kill(self.leader, signal.SIGKILL)  # the end of a namespace's first process is the end of all
+        if self._nspawn is not None:
+            self._nspawn.kill()
+        self._ended(BOOT_DEADLINE_SECONDS)
+
+    def remove(self) -> None:
+        if self._nspawn is not None:
+            self.power_cut()
+        self._layers.remove()
+
+    def _ended(self, deadline_seconds: float) -> None:
+        assert self._nspawn is not None
+        try:
+            self._nspawn.wait(deadline_seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} did not end:\n{self._last_words()}") from None
+        self._nspawn, self.leader = None, 0
+        deadline = time.monotonic() + deadline_seconds
+        while any((group / "cgroup.procs").read_text() for group in self._groups if group.exists()):
+            assert time.monotonic() < deadline, f"{self.name}: processes are left"
+            time.sleep(POLL_SECONDS)
+        remove_groups(self._groups)
+
+    def _wait_until_up(self) -> None:
+        def is_up() -> bool:
+            assert self._nspawn is not None
+            assert self._nspawn.poll() is None, f"{self.name} did not boot:\n{self.console}"
+            self.leader = self._find_leader()
+            return bool(self.leader) and self.run("systemctl", "is-system-running", check=False).output.strip() in (
+                *("running", "degraded"),
+            )
+
+        self.wait_for(is_up, "the boot", BOOT_DEADLINE_SECONDS)
+        self._open_limits()
+
+    def _find_leader(self) -> int:
+        """The device's first process once it is systemd; 0 before."""
+        assert self._nspawn is not None
+        children = Path(f"/proc/{self._nspawn.pid}/task/{self._nspawn.pid}/children").read_text().split()
+        for child in map(int, children):
+            with suppress(OSError):
+                if Path(f"/proc/{child}/comm").read_text().strip() == "systemd":
+                    return child
+        return 0
+
+    def _open_limits(self) -> None:
+        """nspawn leaves controllers of version 1 read-only: limits would be accepted and not hold."""
+        opened = False
+        for name in LIMITING:
+            if (self.root / "sys").exists() and self.run("test", "-d", f"/sys/fs/cgroup/{name}", check=False).code == 0:
+                folder = f"/sys/fs/cgroup/{name}"
+                # Not into the cgroup namespace: the mount is that of the namespace outside.
+                remounted = subprocess.run(
+                    [*("nsenter", "-t", str(self.leader), "-m", "-C"), *("mount", "-o", "remount,rw,bind", folder)],
+                    capture_output=True,
+                    check=False,
+                )
+                opened |= remounted.returncode == 0
+        if opened:
+            self.run("systemctl", "daemon-reexec")
+
+    # What goes on in it
+
+    def run(
+        self,
+        *command: str,
+        check: bool = True,
+        stdin: str | None = None,
+        deadline_seconds: float = COMMAND_DEADLINE_SECONDS,
+    ) -> Outcome:
+        """Run a command in it as its administrator."""
+        completed = subprocess.run(
+            [*self.enter(), *command],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=deadline_seconds,
+            check=False,
+        )
+        if check:
+            assert completed.returncode == 0, f"{self.name}: {' '.join(command)}:\n{completed.stdout}"
+        return Outcome(completed.returncode, completed.stdout)
+
+    def enter(self) -> list[str]:
+        """What to put before a command so that it runs in the device."""
+        settings = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
+        namespaces = ("-m", "-u", "-i", "-n", "-p", "-C")
+        return ["nsenter", "-t", str(self.leader), *namespaces, "--wd=/", "--", "env", "-i", *settings]
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        """A file of root's, with the folders that it needs."""
+        file = self.root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(mode)
+
+    def read(self, path: str) -> str:
+        return self.run("cat", path).output
+
+    def unit(self, name: str, *properties: str) -> dict[str, str]:
+        """Properties of a unit as systemctl shows them."""
+        shown = self.run("systemctl", "show", name, *(f"--property={each}" for each in properties)).output
+        return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+
+    def journal(self, unit: str = "", *options: str) -> str:
+        chosen = [f"--unit={unit}"] if unit else []
+        return self.run("journalctl", "--no-pager", "--output=cat", *chosen, *options, check=False).output
+
+    @property
+    def console(self) -> str:
+        return self._console.read_text(errors="replace")
+
+    def wait_for(
+        self, condition: Callable[[], object], what: str, deadline_seconds: float = STATE_DEADLINE_SECONDS
+    ) -> None:
+        deadline = time.monotonic() + deadline_seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"{self.name}: {what} did not come:\n{self._last_words()}"
+            time.sleep(POLL_SECONDS)
+
+    def _last_words(self) -> str:
+        journal = self.journal("", "--lines=80", "--output=short-monotonic") if self.leader else ""
+        return f"{self.console[-2000:]}\n{journal}"

@@ -1,0 +1,48 @@
+"""Fixtures that tests on devices share; a conftest imports those that it wants."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from tests.lab.device import Device
+from tests.lab.rootfs import device_rootfs, mirror_of_this_machine, missing_tools
+
+MakeDevice = Callable[..., Device]
+
+
+@pytest.fixture(scope="session")
+def rootfs() -> Path:
+    """Skips where there can be none; the gate has what it takes."""
+    reason = missing_tools() or ("" if mirror_of_this_machine() else "needs a Debian whose apt has the devices' suite")
+    if reason and os.environ.get("EDGELLM_CI") != "1":
+        pytest.skip(reason)
+    assert not reason, reason
+    return device_rootfs()
+
+
+@pytest.fixture(scope="session")
+def device_folder(rootfs: Path) -> Iterator[Path]:
+    """Where devices keep what they write."""
+    with tempfile.TemporaryDirectory(prefix="edgellm-devices-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def make_device(rootfs: Path, device_folder: Path) -> Iterator[MakeDevice]:
+    """``make_device("name")``: a device that is not booted yet and gone when the module's tests are done."""
+    made: list[Device] = []
+
+    def make(name: str, *, read_only: Mapping[str, Path] | None = None) -> Device:
+        device = Device(name, device_folder / name, rootfs, read_only=read_only)
+        made.append(device)
+        return device
+
+    try:
+        yield make
+    finally:
+        for device in made:
+            device.remove()
