@@ -12,8 +12,8 @@ from typing import Any
 
 from tests.contract.inspect_module import load
 
+from edgellm.parsing.messages import template_message
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest
-from edgellm.runtime.messages import template_message
 from edgellm.runtime.native_request import NativeRequestBuilder
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.runtime.tools import template_tool

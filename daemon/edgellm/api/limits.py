@@ -1,29 +1,33 @@
-"""Limits of a request's fields, each named once. Sizes of connections and bodies are settings."""
+"""Limits of a request's fields, each named once; those of messages, tools and sampling are the runtime's.
+
+Sizes of connections and bodies are settings.
+"""
 
 from __future__ import annotations
 
 from typing import Final
+
+from edgellm.parsing.messages import MESSAGES_MAX as MESSAGES_MAX
+from edgellm.parsing.messages import PARTS_MAX as PARTS_MAX
+from edgellm.runtime.sampling_params import LOGIT_BIAS_ENTRIES_MAX as LOGIT_BIAS_ENTRIES_MAX
+from edgellm.runtime.sampling_params import LOGIT_BIAS_MAX as LOGIT_BIAS_MAX
+from edgellm.runtime.sampling_params import PENALTY_MAX as PENALTY_MAX
+from edgellm.runtime.sampling_params import REPETITION_PENALTY_MAX as REPETITION_PENALTY_MAX
+from edgellm.runtime.sampling_params import SEED_MAX as SEED_MAX
+from edgellm.runtime.sampling_params import STOP_BYTES_MAX as STOP_BYTES_MAX
+from edgellm.runtime.sampling_params import STOP_STRINGS_MAX as STOP_STRINGS_MAX
+from edgellm.runtime.sampling_params import TEMPERATURE_MAX as TEMPERATURE_MAX
+from edgellm.runtime.sampling_params import TOP_LOGPROBS_MAX as TOP_LOGPROBS_MAX
+from edgellm.runtime.tools import TOOLS_MAX as TOOLS_MAX
 
 JSON_SEPARATORS_MAX: Final = 2**19  # commas and opening brackets of a body: what parsing it may cost
 INLINE_BODY_BYTES: Final = 16 * 2**10  # parsed on the event loop; larger ones in a thread
 CHOICES_MAX: Final = 8
 PROMPTS_MAX: Final = 64
 SEQUENCES_MAX: Final = 64  # of one request: its prompts times n
-MESSAGES_MAX: Final = 512
-PARTS_MAX: Final = 64
 BLOCKS_MAX: Final = 256  # of an Anthropic message: text, calls and results of one turn together
-TOOLS_MAX: Final = 128
 TOOL_CALLS_MAX: Final = 128
 FUNCTION_NAME_PATTERN: Final = r"^[a-zA-Z0-9_.-]{1,128}$"
-STOP_STRINGS_MAX: Final = 16
-STOP_BYTES_MAX: Final = 256
-LOGIT_BIAS_ENTRIES_MAX: Final = 1024
-LOGIT_BIAS_MAX: Final = 100.0
-TOP_LOGPROBS_MAX: Final = 20
-PENALTY_MAX: Final = 2.0
-TEMPERATURE_MAX: Final = 2.0
-REPETITION_PENALTY_MAX: Final = 2.0
-SEED_MAX: Final = 2**64 - 1
 INT32_MAX: Final = 2**31 - 1
 NAME_CHARACTERS_MAX: Final = 256
 METADATA_ENTRIES_MAX: Final = 16

@@ -7,17 +7,17 @@ Chat prompts go through the model's template, and no text of a message can becom
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from edgellm.errors import CheckpointError, RequestError, UnsupportedModelError, UnsupportedParameterError
+from edgellm.errors import CheckpointError, UnsupportedModelError, UnsupportedParameterError
 from edgellm.parsing.chat_template import ChatTemplate
+from edgellm.parsing.messages import normalise_messages, unicode_text
 from edgellm.parsing.output_style import OutputStyle, output_style
 from edgellm.parsing.special_text import SpecialTextGuard, token_ids
-from edgellm.parsing.template_messages import normalise_messages, normalise_tools, plain_text
+from edgellm.parsing.template_messages import messages_for_template, tools_for_template
 from edgellm.parsing.template_traits import TemplateTraits, template_traits
 from edgellm.parsing.token_length import token_length
 
@@ -26,7 +26,6 @@ SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_
 PROBE_TEXT = "Hello, w\u00f6rld 42!"
 LengthCheck = Callable[[int], None]
 """Called before text is tokenised with a number of tokens that it has at least; may raise to refuse it."""
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class PromptCodec:
@@ -91,10 +90,12 @@ class PromptCodec:
     ) -> list[int]:
         """Token ids of a chat prompt. ``tool_choice`` "none" shows the model no tools.
 
-        Raises RequestError naming the message; UnsupportedParameterError when the model has no chat template.
+        Messages are in OpenAI form. Raises RequestError naming the field; UnsupportedParameterError when the model has
+        no chat template.
         """
         if not apply_chat_template:
-            return self.encode_text(plain_text(messages, _checked), check_length=check_length)
+            texts = [part.content for message in normalise_messages(messages) for part in message.contents]
+            return self.encode_text("".join(texts), check_length=check_length)
         shown_tools = () if tool_choice == "none" else tools
         rendered = self._rendered(messages, shown_tools, add_generation_prompt, enable_thinking, reasoning_effort)
         if check_length is not None:
@@ -107,7 +108,7 @@ class PromptCodec:
 
     def encode_text(self, text: str, *, param: str = "prompt", check_length: LengthCheck | None = None) -> list[int]:
         """Token ids of raw text, with a begin token when the model wants one and the text does not bring it."""
-        _checked(text, param)
+        unicode_text(text, param)
         if check_length is not None:
             check_length(self.fewest_tokens(text))
         ids = token_ids(self._tokenizer, text, add_special_tokens=True)
@@ -141,13 +142,11 @@ class PromptCodec:
         if tools and not self.traits.shows_tools:
             raise UnsupportedParameterError("this model's chat template has no place for tools", param="tools")
 
-        def guard(text: str, path: str) -> str:
-            return self._guard.mark(_checked(text, path))
-
-        normal, origins = normalise_messages(messages, self.traits, guard)
+        guard = self._guard.mark
+        rendered, origins = messages_for_template(normalise_messages(messages), self.traits, guard)
         return self.template.render(
-            normal,
-            normalise_tools(tools, guard) or None,
+            rendered,
+            tools_for_template(tools, guard) or None,
             add_generation_prompt=add_generation_prompt,
             enable_thinking=enable_thinking,
             reasoning_effort=reasoning_effort or None,
@@ -168,13 +167,6 @@ def _tokenizer(tokenizer_json: str) -> Tokenizer:
             raise
         raise CheckpointError(f"{TOKENIZER_FILE} is not a valid tokenizer: {error}") from None
     return tokenizer
-
-
-def _checked(text: str, path: str) -> str:
-    """Lone surrogates are no text: they come from broken escapes, and no tokenizer can take them."""
-    if _LONE_SURROGATE.search(text):
-        raise RequestError(f"{path} holds a lone surrogate, which is not valid text", param=path)
-    return text
 
 
 def named_tokens(config: Mapping[str, Any]) -> dict[str, str]:

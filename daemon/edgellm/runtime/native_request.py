@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgellm.errors import UnsupportedParameterError
+from edgellm.parsing.messages import ChatMessage, ContentPart, ToolCall, normalise_messages
 from edgellm.runtime.contract import RuntimeModule, StreamChannel
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest, TextPrompt
 from edgellm.runtime.guided_decoding import GuidedDecoding
-from edgellm.runtime.messages import ChatMessage, ContentPart, ToolCall, normalise_messages
 from edgellm.runtime.native_errors import refused_guide, writes_for_clients
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.runtime.tools import Tool, ToolChoice, normalise_tools

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from edgellm.errors import RequestError, UnsupportedParameterError
+from edgellm.parsing.messages import template_message, unicode_text
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
 from edgellm.runtime.length_limits import LengthLimits
-from edgellm.runtime.messages import normalise_messages, template_message, unicode_text
 from edgellm.runtime.process_memory import return_freed_memory
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.runtime.tools import normalise_tools, template_tool
@@ -39,6 +39,7 @@ class PromptCodec(Protocol):
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Mapping[str, Any]] = ...,
+        apply_chat_template: bool = ...,
         add_generation_prompt: bool = ...,
         enable_thinking: bool = ...,
         reasoning_effort: str = ...,
@@ -86,18 +87,14 @@ class TokenisingFrontEnd:
     def encode_native(self, native_request: Any, index: int) -> list[int]:
         """Encode one request of a native batch: the callback for requests that bring messages and no ids."""
         item = native_request.requests[index]
-        messages = [template_message(message) for message in item.messages]
-        check_length = self._length_check(native_request.max_generate_length, "messages")
-        if not native_request.apply_chat_template:
-            text = "".join(part.content for m in item.messages for part in m.contents)
-            return self._codec.encode_text(text, check_length=check_length)
         return self._codec.encode_chat(
-            messages,
+            [template_message(message) for message in item.messages],
             tools=[template_tool(tool) for tool in native_request.tools],
+            apply_chat_template=native_request.apply_chat_template,
             add_generation_prompt=native_request.add_generation_prompt,
             enable_thinking=native_request.enable_thinking,
             reasoning_effort=native_request.reasoning_effort,
-            check_length=check_length,
+            check_length=self._length_check(native_request.max_generate_length, "messages"),
         )
 
     def _token_ids(self, prompt: Prompt, params: SamplingParams) -> Sequence[int]:
@@ -107,14 +104,11 @@ class TokenisingFrontEnd:
             return self._checked_ids(prompt.token_ids)
         if isinstance(prompt, TextPrompt):
             return self._codec.encode_text(unicode_text(prompt.text, "prompt"), check_length=check_length)
-        messages = normalise_messages(prompt.messages)
-        if not prompt.apply_chat_template:
-            text = "".join(part.content for m in messages for part in m.contents)
-            return self._codec.encode_text(text, check_length=check_length)
         tools, _ = normalise_tools(prompt.tools, prompt.tool_choice)
         return self._codec.encode_chat(
-            [template_message(message) for message in messages],
+            prompt.messages,
             tools=[template_tool(tool) for tool in tools],
+            apply_chat_template=prompt.apply_chat_template,
             add_generation_prompt=prompt.add_generation_prompt,
             enable_thinking=params.enable_thinking,
             reasoning_effort=params.reasoning_effort,

@@ -12,16 +12,16 @@ from edgellm.runtime.guided_decoding import GuidedDecoding, parse_guided_decodin
 
 __all__ = ["GuidedDecoding", "SamplingParams"]
 
-MAX_TEMPERATURE = 2.0
-MAX_ABS_PENALTY = 2.0
-MAX_REPETITION_PENALTY = 2.0
-MAX_SEED = 2**64 - 1
-MAX_LOGPROBS = 20
-MAX_LOGIT_BIAS_ENTRIES = 1024
-MAX_ABS_LOGIT_BIAS = 100.0
+TEMPERATURE_MAX = 2.0
+PENALTY_MAX = 2.0
+REPETITION_PENALTY_MAX = 2.0
+SEED_MAX = 2**64 - 1
+TOP_LOGPROBS_MAX = 20
+LOGIT_BIAS_ENTRIES_MAX = 1024
+LOGIT_BIAS_MAX = 100.0
 MAX_TOKEN_ID = 2**31 - 1
-MAX_STOP_STRINGS = 16
-MAX_STOP_STRING_BYTES = 256
+STOP_STRINGS_MAX = 16
+STOP_BYTES_MAX = 256
 MAX_INT64 = 2**63 - 1
 
 _SWITCHES = (
@@ -66,20 +66,20 @@ class SamplingParams:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        self._set("temperature", _number("temperature", self.temperature, 0.0, MAX_TEMPERATURE))
+        self._set("temperature", _number("temperature", self.temperature, 0.0, TEMPERATURE_MAX))
         self._set("top_p", _number("top_p", self.top_p, 0.0, 1.0, low_is_open=True))
         self._set("min_p", _number("min_p", self.min_p, 0.0, 1.0))
         for name in ("frequency_penalty", "presence_penalty"):
-            self._set(name, _number(name, getattr(self, name), -MAX_ABS_PENALTY, MAX_ABS_PENALTY))
+            self._set(name, _number(name, getattr(self, name), -PENALTY_MAX, PENALTY_MAX))
         self._set(
             "repetition_penalty",
-            _number("repetition_penalty", self.repetition_penalty, 0.0, MAX_REPETITION_PENALTY, low_is_open=True),
+            _number("repetition_penalty", self.repetition_penalty, 0.0, REPETITION_PENALTY_MAX, low_is_open=True),
         )
         _check_integer("top_k", self.top_k, -1, MAX_INT64)
         _check_integer("max_tokens", self.max_tokens, 1, MAX_INT64)
-        _check_integer("num_logprobs", self.num_logprobs, 0, MAX_LOGPROBS)
+        _check_integer("num_logprobs", self.num_logprobs, 0, TOP_LOGPROBS_MAX)
         if self.seed is not None:
-            _check_integer("seed", self.seed, 0, MAX_SEED)
+            _check_integer("seed", self.seed, 0, SEED_MAX)
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise RequestError(f"{name} must be true or false", param=name)
@@ -137,8 +137,8 @@ def _stop_strings(stop: object) -> tuple[str, ...]:
         stop = (stop,)
     if not isinstance(stop, (list, tuple)):
         raise RequestError("stop must be a string or an array of strings", param="stop")
-    if len(stop) > MAX_STOP_STRINGS:
-        raise RequestError(f"stop takes at most {MAX_STOP_STRINGS} strings, and has {len(stop)}", param="stop")
+    if len(stop) > STOP_STRINGS_MAX:
+        raise RequestError(f"stop takes at most {STOP_STRINGS_MAX} strings, and has {len(stop)}", param="stop")
     for index, text in enumerate(stop):
         param = f"stop[{index}]"
         if not isinstance(text, str):
@@ -149,8 +149,8 @@ def _stop_strings(stop: object) -> tuple[str, ...]:
             size_bytes = len(text.encode("utf-8"))
         except UnicodeEncodeError as error:
             raise RequestError(f"{param} must be valid Unicode text", param=param) from error
-        if size_bytes > MAX_STOP_STRING_BYTES:
-            raise RequestError(f"{param} has {size_bytes} bytes; the limit is {MAX_STOP_STRING_BYTES}", param=param)
+        if size_bytes > STOP_BYTES_MAX:
+            raise RequestError(f"{param} has {size_bytes} bytes; the limit is {STOP_BYTES_MAX}", param=param)
     return tuple(stop)
 
 
@@ -159,19 +159,17 @@ def _bias_by_token_id(bias: object) -> dict[int, float]:
         return {}
     if not isinstance(bias, Mapping):
         raise RequestError("logit_bias must be an object of token ids and numbers", param="logit_bias")
-    if len(bias) > MAX_LOGIT_BIAS_ENTRIES:
+    if len(bias) > LOGIT_BIAS_ENTRIES_MAX:
         raise RequestError(
-            f"logit_bias takes at most {MAX_LOGIT_BIAS_ENTRIES} entries, and has {len(bias)}", param="logit_bias"
+            f"logit_bias takes at most {LOGIT_BIAS_ENTRIES_MAX} entries, and has {len(bias)}", param="logit_bias"
         )
     bias_by_id: dict[int, float] = {}
     for key, value in bias.items():
         token_id = _token_id(key)
         param = f"logit_bias.{token_id}"
         number = _finite(value)
-        if number is None or abs(number) > MAX_ABS_LOGIT_BIAS:
-            raise RequestError(
-                f"{param} must be a number from {-MAX_ABS_LOGIT_BIAS:g} to {MAX_ABS_LOGIT_BIAS:g}", param=param
-            )
+        if number is None or abs(number) > LOGIT_BIAS_MAX:
+            raise RequestError(f"{param} must be a number from {-LOGIT_BIAS_MAX:g} to {LOGIT_BIAS_MAX:g}", param=param)
         if token_id in bias_by_id:
             raise RequestError(f"{param} is given twice", param=param)
         bias_by_id[token_id] = number

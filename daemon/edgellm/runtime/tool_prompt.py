@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgellm.parsing.template_messages import SYSTEM_ROLES
+from edgellm.parsing.messages import SYSTEM_ROLES, normalise_messages
 from edgellm.runtime.generation import ChatPrompt
-from edgellm.runtime.messages import normalise_messages
 from edgellm.runtime.tools import Tool, template_tool
 
 _INTRODUCTION = (

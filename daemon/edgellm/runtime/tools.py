@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgellm.errors import RequestError
-from edgellm.runtime.messages import compact_json, unicode_text
+from edgellm.parsing.messages import compact_json, unicode_text
 
-MAX_TOOLS = 128
+TOOLS_MAX = 128
 
 TOOL_CHOICE_MODES = ("none", "auto", "required", "function")
 
@@ -58,8 +58,8 @@ def _definitions(tools: object) -> list[Tool]:
         return []
     if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Sequence):
         raise RequestError("tools must be an array", param="tools")
-    if len(tools) > MAX_TOOLS:
-        raise RequestError(f"tools takes at most {MAX_TOOLS} entries, and has {len(tools)}", param="tools")
+    if len(tools) > TOOLS_MAX:
+        raise RequestError(f"tools takes at most {TOOLS_MAX} entries, and has {len(tools)}", param="tools")
     definitions: list[Tool] = []
     for index, tool in enumerate(tools):
         definition = _definition(tool, f"tools[{index}]")

@@ -13,8 +13,9 @@ from tests.unit.parsing.parsed_answers import events_of, gathered
 from edgellm.errors import RequestError
 from edgellm.parsing.answer_parser import AnswerFormat
 from edgellm.parsing.chat_template import ChatTemplate
+from edgellm.parsing.messages import normalise_messages
 from edgellm.parsing.output_style import output_style
-from edgellm.parsing.template_messages import normalise_messages
+from edgellm.parsing.template_messages import messages_for_template
 from edgellm.parsing.template_traits import template_traits
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -45,7 +46,7 @@ STYLES = {
 
 def _render(name: str, *messages: Mapping[str, Any], **options: Any) -> str:
     template = ChatTemplate(FAMILIES[name], SPECIAL)
-    normal, origins = normalise_messages(messages, template_traits(template), lambda text, path: text)
+    normal, origins = messages_for_template(normalise_messages(messages), template_traits(template), lambda text: text)
     return template.render(normal, origins=origins, **options)
 
 

@@ -152,7 +152,7 @@ def test_a_model_without_a_template_refuses_chats_and_completes_text() -> None:
     ],
 )
 def test_lone_surrogates_are_refused_by_field(messages: list[dict[str, Any]], param: str) -> None:
-    with pytest.raises(RequestError, match="lone surrogate") as caught:
+    with pytest.raises(RequestError, match="valid Unicode") as caught:
         codec(CHATML).encode_chat(messages)
     assert (caught.value.param or "").startswith(param)
     assert "\ud800" not in str(caught.value)
@@ -170,12 +170,13 @@ def test_a_refused_message_is_named_by_its_place_in_the_request() -> None:
         "{{ raise_exception('one system') if messages | selectattr('role', 'equalto', 'system') | list | length > 1 }}"
         "{% for m in messages %}{{ raise_exception('no tools') if m.role == 'tool' }}{{ m.content }}{% endfor %}"
     )
-    messages = [{"role": "system", "content": "a"}, {"role": "developer", "content": "b"}, user("c")]
+    call = {"role": "assistant", "tool_calls": [{"id": "1", "name": "f"}]}
+    messages = [{"role": "system", "content": "a"}, {"role": "developer", "content": "b"}, user("c"), call]
     one = codec(CHATML, template)
-    assert one.render_chat(messages) == "a\n\nbc"
+    assert one.render_chat(messages[:3]) == "a\n\nbc"
     with pytest.raises(RequestError, match="no tools") as caught:
-        one.encode_chat([*messages, {"role": "tool", "content": "d"}])
-    assert caught.value.param == "messages[3]"
+        one.encode_chat([*messages, {"role": "tool", "content": "d", "tool_call_id": "1"}])
+    assert caught.value.param == "messages[4]"
 
 
 # Text that might become a control token, alone or with its neighbours.

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.unit.runtime.scripted_runtime import ScriptedModule
 
+from edgellm.parsing.messages import normalise_messages
 from edgellm.runtime.assembly import assemble, make_driver
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.guided_decoding import GUIDE_TYPES
@@ -32,6 +33,9 @@ class WordCodec:
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], check_length: Callable[[int], None] | None = None, **options: Any
     ) -> list[int]:
+        normalise_messages(messages)
+        if not options.pop("apply_chat_template", True):
+            return self.encode_text("".join(message["content"] for message in messages), check_length=check_length)
         self.chats.append(([dict(message) for message in messages], options))
         text = " ".join(str(message.get("content")) for message in messages)
         return self.encode_text(text, check_length=check_length)

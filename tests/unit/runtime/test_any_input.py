@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.unit.runtime.scripted_runtime import ScriptedModule
 
 from edgellm.errors import RequestError
+from edgellm.parsing.messages import normalise_messages, template_message
 from edgellm.runtime.guided_decoding import GUIDE_TYPES, parse_guided_decoding
-from edgellm.runtime.messages import normalise_messages, template_message
 from edgellm.runtime.native_request import NativeRequestBuilder
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.runtime.tools import normalise_tools, template_tool

@@ -14,8 +14,8 @@ from tests.unit.runtime.scripted_runtime import (
 )
 
 from edgellm.errors import InvalidSchemaError, UnsupportedParameterError
+from edgellm.parsing.messages import template_message
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest, TextPrompt, TokenPrompt
-from edgellm.runtime.messages import template_message
 from edgellm.runtime.native_request import NativeRequestBuilder
 from edgellm.runtime.sampling_params import SamplingParams
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgellm.errors import RequestError, UnsupportedModalityError
-from edgellm.runtime.messages import (
+from edgellm.parsing.messages import (
     ChatMessage,
     ContentPart,
     ToolCall,
@@ -173,6 +173,7 @@ def test_names_travel() -> None:
         ([{"role": "user", "content": "\ud800"}], "messages[0].content"),
         ([{"role": "user", "content": ["\udfff"]}], "messages[0].content[0]"),
         ([{"role": "user", "content": "x", "name": 3}], "messages[0].name"),
+        ([{"role": "assistant", "content": None, "refusal": "\ud800"}], "messages[0].refusal"),
         ([{"role": "assistant", "content": "x", "reasoning": 3}], "messages[0].reasoning"),
         ([{"role": "assistant", "tool_calls": {"a": 1}}], "messages[0].tool_calls"),
         ([{"role": "assistant", "tool_calls": ["x"]}], "messages[0].tool_calls[0]"),
@@ -181,6 +182,13 @@ def test_names_travel() -> None:
         (
             [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
             "messages[0].tool_calls[0].function.arguments",
+        ),
+        *(
+            (
+                [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}],
+                "messages[0].tool_calls[0].function.arguments",
+            )
+            for arguments in ('{"a": NaN}', '{"a": "\\ud800"}', '{"\\udfff": 1}', "[" * 100_000, {"\ud800": 1})
         ),
         (
             [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": {"a": float("nan")}}]}],

@@ -2,7 +2,8 @@
 
 The contract keeps apart what a template can tell apart: content absent, null, a string, or an array; reasoning
 present or not; arguments as the client's string or as an object. A ChatMessage has the same field names as the
-contract's Message, so that ``template_message`` renders either.
+contract's Message, so that ``template_message`` renders either. Whatever reads messages reads these, so that what
+is wrong with one is said in one place.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from edgellm.errors import RequestError, UnsupportedModalityError
-from edgellm.parsing.template_messages import ROLES, TEXT_PARTS
 
-MAX_MESSAGES = 512
-MAX_PARTS_PER_MESSAGE = 64
+ROLES = ("system", "developer", "user", "assistant", "tool")
+SYSTEM_ROLES = ("system", "developer")
+TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
+MESSAGES_MAX = 512
+PARTS_MAX = 64
 
 _KIND_BY_PART_TYPE = {
     "image": "image",
@@ -68,8 +71,8 @@ def normalise_messages(messages: object, *, modalities: Sequence[str] = ("text",
         raise RequestError("messages must be an array of message objects", param="messages")
     if not messages:
         raise RequestError("messages must not be empty", param="messages")
-    if len(messages) > MAX_MESSAGES:
-        raise RequestError(f"messages takes at most {MAX_MESSAGES} entries, and has {len(messages)}", param="messages")
+    if len(messages) > MESSAGES_MAX:
+        raise RequestError(f"messages takes at most {MESSAGES_MAX} entries, and has {len(messages)}", param="messages")
     normalised: list[ChatMessage] = []
     known_call_ids: set[str] = set()
     for index, message in enumerate(messages):
@@ -142,15 +145,15 @@ def _normalise_message(message: object, path: str, modalities: Sequence[str]) ->
     tool_calls = _tool_calls(message, path) if role == "assistant" else []
     name = message.get("name")
     tool_call_id = message.get("tool_call_id")
-    content = message.get("content")
+    content, content_path = message.get("content"), f"{path}.content"
     refusal = message.get("refusal")
     if role == "assistant" and content is None and isinstance(refusal, str) and refusal:
-        content = refusal
+        content, content_path = refusal, f"{path}.refusal"
     elif content is None and role != "assistant":
-        raise RequestError(f"{path}.content must be a string or an array of parts", param=f"{path}.content")
+        raise RequestError(f"{path}.content must be a string or an array of parts", param=content_path)
     return ChatMessage(
         role=role,
-        contents=_contents(content, f"{path}.content", modalities),
+        contents=_contents(content, content_path, modalities),
         reasoning_content=reasoning,
         has_reasoning_content=has_reasoning,
         tool_calls=tool_calls,
@@ -178,8 +181,8 @@ def _contents(content: object, path: str, modalities: Sequence[str]) -> list[Con
         return [ContentPart("text", unicode_text(content, path))]
     if not isinstance(content, (list, tuple)):
         raise RequestError(f"{path} must be a string or an array of parts", param=path)
-    if len(content) > MAX_PARTS_PER_MESSAGE:
-        raise RequestError(f"{path} takes at most {MAX_PARTS_PER_MESSAGE} parts, and has {len(content)}", param=path)
+    if len(content) > PARTS_MAX:
+        raise RequestError(f"{path} takes at most {PARTS_MAX} parts, and has {len(content)}", param=path)
     return [_content_part(part, f"{path}[{index}]", modalities) for index, part in enumerate(content)]
 
 
@@ -240,10 +243,16 @@ def _arguments(arguments: object, path: str) -> tuple[str, bool]:
         return compact_json({} if arguments is None else arguments, path), False
     if arguments:
         try:
-            json.loads(arguments)
+            value = json.loads(arguments, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{path} must be JSON text", param=path) from error
+        if "\\u" in arguments:
+            compact_json(value, path)  # an escape may stand for half a character
     return unicode_text(arguments, path), True
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _template_part(part: Any) -> dict[str, str]:
