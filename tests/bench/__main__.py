@@ -12,11 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.bench.front_end_comparison import compare_front_ends
-from tests.bench.http_comparison import Finding, compare_second_turn, compare_with_direct, front_end_memory
+from tests.bench.front_end_memory import front_end_memory
+from tests.bench.http_comparison import Finding, compare_second_turn, compare_with_direct
+from tests.bench.lane_comparison import compare_lanes, compare_recovery, compare_replicas
 from tests.bench.machine import CpuTicks, describe_machine
 from tests.bench.request_costs import request_costs
 from tests.bench.results_table import README, findings_table, runtime_table, write_results
 from tests.bench.runtime_comparison import ComparedModel, ComparisonRow, compare
+from tests.bench.server_comparison import CONTEXT_TOKENS, SEQUENCES, compare_servers
 from tests.bench.store_comparison import compare_digest_with_hashing, compare_hit_with_load, compare_lowering_with_copy
 from tests.bench.worker_process import WorkerProcess
 from tests.http.daemon_process import Daemon
@@ -27,7 +30,7 @@ from tests.models.requantise import write_requantised_copy
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.source import resolve
 
-SECTIONS = ("runtime", "http", "front_end", "memory", "store")
+SECTIONS = ("runtime", "http", "servers", "lanes", "front_end", "memory", "store")
 DEFAULT_ROUNDS = 7
 
 
@@ -56,8 +59,8 @@ def measure_runtime(folder: Path, rounds: int) -> Iterator[ComparisonRow]:
 
 
 @contextmanager
-def daemon_over(source: Path, cache: Path) -> Iterator[Daemon]:
-    daemon = Daemon(source, "--cache-dir", str(cache))
+def daemon_over(source: Path, cache: Path, *options: str) -> Iterator[Daemon]:
+    daemon = Daemon(source, "--cache-dir", str(cache), *options)
     try:
         yield daemon.wait_until_ready()
     finally:
@@ -76,6 +79,33 @@ def measure_http(folder: Path, rounds: int) -> list[Finding]:
         return findings + compare_second_turn(daemon, end_tokens, rounds)
 
 
+def measure_servers(folder: Path, rounds: int) -> list[Finding]:
+    source, cache = smollm2_file(), folder / "cache"
+    end_tokens = bundle_of(source, cache).end_token_ids
+    threads = str(min(2, len(os.sched_getaffinity(0))))
+    ours = ("--threads", threads, "--max-batch-size", str(SEQUENCES), "--max-kv-cache-capacity", str(CONTEXT_TOKENS))
+    theirs = (str(source), threads, str(SEQUENCES), str(CONTEXT_TOKENS))
+    with (
+        daemon_over(source, cache, *ours, "--no-enable-context-reuse") as daemon,
+        WorkerProcess("tests.bench.llama_cpp_server", *theirs) as llama_cpp,
+    ):
+        say(f"HTTP against llama.cpp's server: {rounds} rounds of each load")
+        server = llama_cpp.description
+        return compare_servers(daemon.address, (server["host"], server["port"]), end_tokens, rounds)
+
+
+def measure_lanes(folder: Path, rounds: int) -> list[Finding]:
+    source, cache = smollm2_file(), folder / "cache"
+    end_tokens = bundle_of(source, cache).end_token_ids
+    say(f"worker lane against in-process lane: {rounds} rounds")
+    findings = compare_lanes(source, cache, rounds)
+    say(f"recovery against a cached load: {rounds} rounds")
+    findings += compare_recovery(source, cache, rounds)
+    say(f"two replicas against one: {rounds} rounds")
+    with daemon_over(source, cache) as one, daemon_over(source, cache, "--replicas", "2") as two:
+        return findings + compare_replicas(one, two, end_tokens, rounds)
+
+
 def measure_front_end(folder: Path, rounds: int) -> list[Finding]:
     say(f"front end against a bare Starlette loop: {rounds} rounds")
     findings = compare_front_ends(folder, rounds)
@@ -83,9 +113,9 @@ def measure_front_end(folder: Path, rounds: int) -> list[Finding]:
     return findings + request_costs(bundle_of(smollm2_file(), folder / "cache"), rounds)
 
 
-def measure_memory(folder: Path) -> list[Finding]:
+def measure_memory(folder: Path, rounds: int) -> list[Finding]:
     say("memory of the front end")
-    return [front_end_memory(folder)]
+    return front_end_memory(folder)
 
 
 def measure_store(folder: Path, rounds: int) -> list[Finding]:
@@ -97,20 +127,24 @@ def measure_store(folder: Path, rounds: int) -> list[Finding]:
     return findings + compare_lowering_with_copy(folder, rounds)
 
 
+MEASURED = {
+    "http": measure_http,
+    "servers": measure_servers,
+    "lanes": measure_lanes,
+    "front_end": measure_front_end,
+    "memory": measure_memory,
+    "store": measure_store,
+}
+
+
 def measured(section: str, folder: Path, rounds: int) -> str:
     """The section's table below a line that says when, where and how quietly it was measured."""
     start, start_ticks = time.monotonic(), CpuTicks.now()
     load_before = os.getloadavg()[0]
     if section == "runtime":
         table = runtime_table(list(measure_runtime(folder, rounds)))
-    elif section == "http":
-        table = findings_table(measure_http(folder, rounds))
-    elif section == "front_end":
-        table = findings_table(measure_front_end(folder, rounds))
-    elif section == "store":
-        table = findings_table(measure_store(folder, rounds))
     else:
-        table = findings_table(measure_memory(folder))
+        table = findings_table(MEASURED[section](folder, rounds))
     stolen = CpuTicks.now().stolen_percent_since(start_ticks)
     return (
         f"{time.strftime('%Y-%m-%d')}, {rounds} rounds, {time.monotonic() - start:.0f} s. {describe_machine()}. "

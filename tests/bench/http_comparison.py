@@ -14,20 +14,17 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tests.bench.statistics_of_rounds import Spread, ratio_by_round
 from tests.bench.worker_process import WorkerProcess
 from tests.http.daemon_process import Daemon
-from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 
 STREAM_TOKENS = 128
 PARALLEL_STREAMS = 4
 SHARED_PREFIX_WORDS = 960
 SECOND_TURN_TOKENS = 8
 CLIENT_TIMEOUT_SECONDS = 600
-BYTES_PER_MIB = 1 << 20
 
 WORDS = (
     "river",
@@ -221,23 +218,3 @@ def compare_second_turn(daemon: Daemon, end_tokens: Sequence[int], rounds: int) 
         Finding("first delta, after its first turn", Spread.of([1000 * value for value in warm]), "ms", 0, "", None),
         Finding("second turn sooner than cold", sooner, "x", 1, ">= 5", sooner.median >= 5),
     ]
-
-
-def proportional_set_bytes(process_id: int) -> int:
-    for line in Path(f"/proc/{process_id}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("no Pss in smaps_rollup")
-
-
-def front_end_memory(folder: Path) -> Finding:
-    """The daemon over a model of 0.3 MB: what HTTP, the event loop and the runtime's code take without a model."""
-    tiny = write_checkpoint(folder / "tiny", VARIANTS["llama-multi-query"])
-    daemon = Daemon(tiny, "--cache-dir", str(folder / "cache"), "--threads", "1")
-    try:
-        daemon.wait_until_ready()
-        daemon.chat("x", max_tokens=1)
-        used = proportional_set_bytes(daemon.process.pid) / BYTES_PER_MIB
-    finally:
-        daemon.stop()
-    return Finding("front end without the model (Pss)", Spread.of([used]), "MiB", 0, "", None)
