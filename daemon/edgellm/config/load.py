@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from edgellm.config.environment import FILE_VARIABLE, KeyPath, environment_values, unknown_variables
+from edgellm.config.regular_file import open_regular
 from edgellm.config.settings import DEFAULT_MODEL_SOURCE, ModelSettings, Settings
 from edgellm.errors import ConfigError
 
@@ -106,7 +107,7 @@ def _find_file(named: Path | None, environ: Mapping[str, str]) -> Path | None:
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             data = stream.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"configuration file {path}: {error.strerror} — check the path and its permissions") from None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from edgellm import __version__
+from edgellm.config.regular_file import open_regular
 from edgellm.errors import BundleDamagedError, BundleMismatchError
 
 MODEL_FILE = "llm.gguf"
@@ -150,7 +151,7 @@ class Bundle:
 
 def _read_config(path: Path) -> Mapping[str, Any]:
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             content = stream.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
         raise BundleDamagedError(f"{path}: {error.strerror}: not a bundle, or a damaged one") from None

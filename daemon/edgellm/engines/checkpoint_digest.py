@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from edgellm.config.regular_file import open_regular, regular_descriptor
 from edgellm.engines.file_digest import whole_file_sha256
 from edgellm.engines.gguf_file import gguf_layout
 from edgellm.engines.safetensors_header import SafetensorsHeader
@@ -98,8 +98,8 @@ def checkpoint_files(directory: Path) -> Iterator[str]:
             if name.startswith(".") or not name.endswith((*METADATA_SUFFIXES, SAFETENSORS_SUFFIX, *PYTORCH_SUFFIXES)):
                 continue
             path = Path(folder) / name
-            if not stat.S_ISREG(path.stat().st_mode):
-                continue
+            if not path.is_file():
+                raise CheckpointError(f"{path}: not a regular file, which every file of a checkpoint must be")
             count += 1
             if count > MAX_FILES:
                 raise CheckpointError(f"{directory}: more than {MAX_FILES} files: is it a checkpoint folder?")
@@ -107,7 +107,7 @@ def checkpoint_files(directory: Path) -> Iterator[str]:
 
 
 def _header(path: Path) -> SafetensorsHeader:
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         return SafetensorsHeader(path, stream)
 
 
@@ -123,7 +123,7 @@ def _samples_of_each(tensor_count: int) -> int:
 def _weights_digest(path: Path, header_bytes: int, spans: Iterable[tuple[int, int]], samples: int) -> str:
     """SHA-256 over version, file size, the header whole, and ``samples`` samples of each (offset, size)."""
     digest = hashlib.sha256(f"weights {DIGEST_VERSION}\n".encode())
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = regular_descriptor(path)
     try:
         digest.update(os.fstat(descriptor).st_size.to_bytes(8, "little"))
         for position in range(0, header_bytes, READ_BYTES):

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+from edgellm.config.regular_file import open_regular
+
 READ_BYTES = 1 << 20
 
 
@@ -13,7 +15,7 @@ def whole_file_sha256(path: Path, on_bytes: Callable[[int], None] = lambda _done
     """Hexadecimal SHA-256 of the file; ``on_bytes`` is told how many bytes were read so far."""
     digest = hashlib.sha256()
     done_bytes = 0
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         while block := stream.read(READ_BYTES):
             digest.update(block)
             done_bytes += len(block)

@@ -15,6 +15,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from edgellm.config.regular_file import open_regular
 from edgellm.errors import CheckpointError
 
 MAGIC = b"GGUF"
@@ -182,7 +183,7 @@ def gguf_layout(path: Path) -> GgufLayout:
 
 
 def _read(path: Path, *, texts: bool) -> GgufFile:
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         size_bytes = path.stat().st_size
         if size_bytes < 24:
             raise CheckpointError(f"{path}: {size_bytes} bytes are too few for a GGUF file")

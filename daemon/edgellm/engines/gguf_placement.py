@@ -7,6 +7,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from edgellm.config.regular_file import open_regular
 from edgellm.engines.progress import Progress, ProgressCallback
 
 COPY_BYTES = 32 << 20
@@ -17,7 +18,7 @@ _NOT_HERE = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL
 
 def place_file(source: Path, target: Path, on_progress: ProgressCallback) -> None:
     """Make ``target`` an independent file of the same bytes. Raises OSError."""
-    with source.open("rb") as reader, target.open("xb") as writer:
+    with open_regular(source) as reader, target.open("xb") as writer:
         if not _cloned(reader.fileno(), writer.fileno()):
             _copy(reader.fileno(), writer.fileno(), os.fstat(reader.fileno()).st_size, on_progress)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from edgellm.config.regular_file import open_regular
 from edgellm.errors import CheckpointError
 
 MAX_JSON_BYTES = 256 << 20  # the largest published tokenizer.json files have tens of megabytes
@@ -17,7 +18,7 @@ MAX_COUNT = (1 << 31) - 1
 def read_text_file(path: Path, most_bytes: int = MAX_JSON_BYTES) -> str:
     """The whole file as UTF-8 text. Raises CheckpointError."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             # The size bounds the buffer, which is made before anything is read.
             size_bytes = os.fstat(stream.fileno()).st_size
             content = stream.read(min(size_bytes, most_bytes) + 1)

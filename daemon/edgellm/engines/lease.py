@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
-import stat
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
+from edgellm.config.regular_file import NotRegularFileError, regular_descriptor
 from edgellm.engines.bundle_files import check_at_load
 from edgellm.engines.engine_key import EngineKey
 from edgellm.engines.file_lock import is_still, lock_open_file
@@ -109,18 +108,11 @@ def lock_for_removal(directory: Path) -> int | None:
 
 
 def _open_manifest(path: Path) -> int:
-    """Raises OSError, and BundleDamagedError for what is no regular file: opening a pipe must not wait for a writer."""
+    """Raises OSError, and BundleDamagedError for what is no regular file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        descriptor = -1
-    if descriptor < 0 or not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        if descriptor >= 0:
-            os.close(descriptor)
-        raise BundleDamagedError(f"{path}: not a regular file: the bundle is damaged")
-    return descriptor
+        return regular_descriptor(path, follow_symlinks=False)
+    except NotRegularFileError as error:
+        raise BundleDamagedError(f"{path}: {error.strerror}: the bundle is damaged") from None
 
 
 def _content(descriptor: int) -> bytes:

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import json
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from edgellm.config.regular_file import NotRegularFileError, open_regular
 from edgellm.engines.engine_key import EngineKey, KeyValue
 from edgellm.errors import BundleDamagedError, ManifestVersionError
 
@@ -112,10 +112,10 @@ class Manifest:
     def read(cls, path: Path) -> Manifest:
         """The manifest at ``path``. Raises BundleDamagedError or ManifestVersionError, naming file and field."""
         try:
-            if not stat.S_ISREG(path.stat(follow_symlinks=False).st_mode):
-                raise BundleDamagedError(f"{path}: not a regular file: the bundle is damaged")
-            with path.open("rb") as stream:
+            with open_regular(path, follow_symlinks=False) as stream:
                 content = stream.read(MAX_MANIFEST_BYTES + 1)
+        except NotRegularFileError as error:
+            raise BundleDamagedError(f"{path}: {error.strerror}: the bundle is damaged") from None
         except OSError as error:
             raise BundleDamagedError(f"{path}: {error.strerror}: not a bundle, or a damaged one") from None
         return cls.parse(content, path)

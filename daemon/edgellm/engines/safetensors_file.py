@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edgellm.config.regular_file import open_regular
 from edgellm.engines.safetensors_header import VALUE_BYTES, SafetensorsHeader, StoredTensor
 
 FloatArray = NDArray[np.float32]
@@ -23,7 +24,7 @@ class SafetensorsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             self._header = SafetensorsHeader(path, stream)
             self._mapping = mmap.mmap(stream.fileno(), self._header.size_bytes, access=mmap.ACCESS_READ)
 

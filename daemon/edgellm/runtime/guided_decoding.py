@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -44,6 +44,26 @@ class GuidedDecoding:
                 raise InvalidSchemaError(f"{param} must be a JSON object", param=param)
             if self.type == "json_schema":
                 refuse_unknown_keywords(value, param)
+
+
+def guided_schemas(guide: GuidedDecoding) -> Iterator[tuple[object, str]]:
+    """Each JSON schema of a guide, with its path."""
+    param = f"{_PARAM}.{guide.type}"
+    if guide.type == "json_schema":
+        yield json.loads(guide.guide), param
+    elif guide.type == "structural_tag":
+        yield from _schemas_of_tag(json.loads(guide.guide), param)
+
+
+def _schemas_of_tag(node: object, path: str) -> Iterator[tuple[object, str]]:
+    if isinstance(node, dict):
+        for name, value in node.items():
+            place = f"{path}.{name}"
+            is_schema = name == "json_schema" or (name == "schema" and "begin" in node)
+            yield from [(value, place)] if is_schema else _schemas_of_tag(value, place)
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _schemas_of_tag(value, f"{path}[{index}]")
 
 
 def parse_guided_decoding(value: object) -> GuidedDecoding | None:

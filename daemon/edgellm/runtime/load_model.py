@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from edgellm.config.regular_file import open_regular
 from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.source import ModelSource, SourceKind, resolve
 from edgellm.errors import CheckpointError, ConfigError, UnsupportedModelError
@@ -59,7 +60,7 @@ def _model_type(source: ModelSource) -> str | None:
         return None
     path = source.path / "config.json"
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             config = json.loads(stream.read(MAX_CONFIG_BYTES + 1))
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error

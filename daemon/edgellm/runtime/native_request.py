@@ -9,9 +9,10 @@ from edgellm.errors import UnsupportedParameterError
 from edgellm.parsing.messages import ChatMessage, ContentPart, ToolCall, normalise_messages
 from edgellm.runtime.contract import RuntimeModule, StreamChannel
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest, TextPrompt
-from edgellm.runtime.guided_decoding import GuidedDecoding
+from edgellm.runtime.guided_decoding import GuidedDecoding, guided_schemas
 from edgellm.runtime.native_errors import refused_guide, writes_for_clients
 from edgellm.runtime.sampling_params import SamplingParams
+from edgellm.runtime.schema_keywords import refuse_unenforced
 from edgellm.runtime.tools import Tool, ToolChoice, normalise_tools
 
 # What only our module can express, with the value that asks for nothing.
@@ -128,6 +129,8 @@ class NativeRequestBuilder:
 
     def _guide(self, guide: GuidedDecoding) -> Any:
         module = self._module
+        for schema, path in guided_schemas(guide):
+            refuse_unenforced(schema, path, on_tensorrt=not writes_for_clients(module))
         native_guide = module.GuidedDecodingParams(getattr(module.GuideType, guide.type.upper()), guide.guide)
         validate = getattr(module, "validate_guided_decoding_params", None)
         if validate is not None:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edgellm.api.keys import ApiKey
+from edgellm.config.regular_file import open_regular
 from edgellm.errors import ConfigError
 from edgellm.service.private_file import CLOSED_MODE, replace_file
 
@@ -88,7 +89,7 @@ def revoke_key(path: Path, name: str) -> int:
 
 def _read_text(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) & stat.S_IRWXO:
                 raise ConfigError(f"server.api_keys_file {path} is open to every user — run: chmod 600 {path}")
             data = stream.read(FILE_BYTES_MAX + 1)

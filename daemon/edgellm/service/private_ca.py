@@ -13,9 +13,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from edgellm.config.regular_file import open_regular
 from edgellm.errors import ConfigError
 from edgellm.service.private_file import replace_file
-from edgellm.service.tls import AUTHORITY_FILE
+from edgellm.service.tls import AUTHORITY_FILE, CERTIFICATE_BYTES_MAX
 
 CA_DAYS = 3_650
 SERVER_DAYS = 825  # the most that clients of every kind accept of a private authority
@@ -94,8 +95,8 @@ class PrivateCa:
 
     def _authority(self) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
         try:
-            key = serialization.load_pem_private_key(self.ca_key.read_bytes(), password=None)
-            certificate = x509.load_pem_x509_certificate(self.ca_certificate.read_bytes())
+            key = serialization.load_pem_private_key(_content(self.ca_key), password=None)
+            certificate = x509.load_pem_x509_certificate(_content(self.ca_certificate))
         except (ValueError, TypeError):
             raise ConfigError(
                 f"{self.ca_key} and {self.ca_certificate} are not those of edgellm tls init — name another --folder"
@@ -105,6 +106,14 @@ class PrivateCa:
         if certificate.not_valid_after_utc <= datetime.now(UTC):
             raise ConfigError(f"{self.ca_certificate} has ended — name another --folder for a new authority")
         return key, certificate
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with open_regular(path) as stream:
+            return stream.read(CERTIFICATE_BYTES_MAX)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror} — put it back, or name another --folder") from None
 
 
 def _alternative(name: str) -> x509.GeneralName:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from edgellm.config.regular_file import open_regular
 from edgellm.errors import ConfigError
 
 EXPIRY_WARNING_DAYS = 30
@@ -48,6 +50,7 @@ def _context() -> ssl.SSLContext:
 
 def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     try:
+        open_regular(certificate).close()  # OpenSSL would wait for a pipe
         # The empty password keeps OpenSSL from asking for one on the terminal.
         context.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
@@ -64,7 +67,8 @@ def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
 
 def _check_access(key: Path) -> None:
     try:
-        mode = key.stat().st_mode
+        with open_regular(key) as stream:
+            mode = os.fstat(stream.fileno()).st_mode
     except OSError as error:
         raise ConfigError(f"server.tls_key_file {key}: {error.strerror} — or run: edgellm tls init") from None
     if stat.S_IMODE(mode) & stat.S_IRWXO:
@@ -74,7 +78,7 @@ def _check_access(key: Path) -> None:
 def _warn_of_expiry(certificate: Path) -> None:
     from cryptography import x509
 
-    with certificate.open("rb") as stream:
+    with open_regular(certificate) as stream:
         ends = x509.load_pem_x509_certificate(stream.read(CERTIFICATE_BYTES_MAX)).not_valid_after_utc
     now = datetime.now(UTC)
     if ends <= now:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from edgellm.config.regular_file import open_regular
 from edgellm.engines.bundle import GENERATION_CONFIG_FILE
 from edgellm.runtime.llm import LLM
 from edgellm.serving.in_process_lane import InProcessLane
@@ -22,7 +23,7 @@ def opened_llm(llm: LLM) -> OpenedModel:
 def read_generation_config(bundle_dir: Path) -> Mapping[str, object]:
     """Empty where the bundle has none that can be read: defaults of a checkpoint are no reason not to serve it."""
     try:
-        with (bundle_dir / GENERATION_CONFIG_FILE).open("rb") as stream:
+        with open_regular(bundle_dir / GENERATION_CONFIG_FILE) as stream:
             config = json.loads(stream.read(_GENERATION_CONFIG_BYTES_MAX))
     except (OSError, ValueError, RecursionError):
         return {}

@@ -147,7 +147,7 @@ def test_a_named_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_as_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Is a directory"):
+    with pytest.raises(ConfigError, match="not a regular file"):
         load_settings(file=tmp_path, environ=NO_ENVIRONMENT)
 
 

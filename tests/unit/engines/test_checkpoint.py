@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.models.bundles import stored_bundle
 
 from edgellm.engines.checkpoint import Checkpoint
+from edgellm.engines.source import resolve
 from edgellm.errors import CheckpointError, ModelError
+from edgellm.runtime.load_model import load_model
 
 INDEX = "model.safetensors.index.json"
 
@@ -95,3 +99,21 @@ def test_errors_are_checkpoint_errors_for_a_cut_shard(checkpoint_copy: Path) -> 
     shard.write_bytes(shard.read_bytes()[:-10])
     with pytest.raises(CheckpointError, match=f"{shard}.*truncated"):
         Checkpoint(checkpoint_copy)
+
+
+FILES = ("config.json", INDEX, "model-00001-of-00002.safetensors", "tokenizer.json", "tokenizer_config.json")
+
+
+@pytest.mark.parametrize("name", [*FILES, "generation_config.json", "chat_template.jinja", "modules.json"])
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(
+    checkpoint_copy: Path, tmp_path: Path, name: str
+) -> None:
+    pipe = checkpoint_copy / name
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    with pytest.raises(CheckpointError, match=f"{name}: not a regular file"):
+        stored_bundle(resolve(str(checkpoint_copy), tmp_path / "models"), tmp_path / "cache")
+    if name in FILES[:3]:  # what reads it alone does not wait either
+        assert f"{name}: not a regular file" in refusal(checkpoint_copy)
+    with pytest.raises(CheckpointError, match=f"{name}: not a regular file"):
+        load_model(checkpoint_copy, cache_dir=tmp_path / "cache", runtime="native")

@@ -175,3 +175,15 @@ def test_a_guide_becomes_the_contracts_and_is_validated_where_the_module_can() -
         builder.build(request)
     assert refusal.value.param == "guided_decoding.choice"
     assert "secret" not in str(refusal.value)
+
+
+def test_a_schema_that_the_engine_would_pass_over_in_part_is_refused_by_path() -> None:
+    call = {"type": "json_schema", "json_schema": {"not": {}}}
+    for asked, path in (
+        ({"json_schema": {"properties": {"a": {"uniqueItems": True}}}}, "json_schema.properties.a.uniqueItems"),
+        ({"structural_tag": {"type": "structural_tag", "format": call}}, "structural_tag.format.json_schema.not"),
+    ):
+        request = GenerationRequest(ChatPrompt(USER), SamplingParams(guided_decoding=asked))
+        with pytest.raises(InvalidSchemaError) as refusal:
+            build(request)
+        assert refusal.value.param == f"guided_decoding.{path}"

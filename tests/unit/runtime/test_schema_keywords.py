@@ -1,4 +1,4 @@
-"""Names that are no keywords are refused by their path; everything that JSON Schema knows is left to the runtime."""
+"""Names that are no keywords, and keywords that an engine would pass over, are refused by their path."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ import pytest
 from pydantic import BaseModel, Field
 
 from edgellm.errors import InvalidSchemaError
-from edgellm.runtime.guided_decoding import parse_guided_decoding
-from edgellm.runtime.schema_keywords import KEYWORDS, refuse_unknown_keywords
+from edgellm.runtime.guided_decoding import guided_schemas, parse_guided_decoding
+from edgellm.runtime.schema_keywords import (
+    KEYWORDS,
+    UNENFORCED,
+    UNENFORCED_ON_TENSORRT,
+    refuse_unenforced,
+    refuse_unknown_keywords,
+)
 
 PARAM = "guided_decoding.json_schema"
 
@@ -65,3 +71,57 @@ def test_what_pydantic_makes_of_models_passes() -> None:
 
 def test_a_structural_tag_is_no_schema() -> None:
     assert parse_guided_decoding({"structural_tag": {"type": "structural_tag", "format": {}}}) is not None
+
+
+@pytest.mark.parametrize("keyword", sorted(UNENFORCED_ON_TENSORRT))
+def test_a_keyword_that_an_engine_passes_over_is_refused_by_its_path(keyword: str) -> None:
+    schema = {"properties": {keyword: {"type": "string"}, "a": {"items": [{keyword: {}}]}}, "default": {keyword: 1}}
+    with pytest.raises(InvalidSchemaError) as refusal:
+        refuse_unenforced(schema, PARAM, on_tensorrt=True)
+    assert refusal.value.param == f"{PARAM}.properties.a.items[0].{keyword}"
+    if keyword not in UNENFORCED:  # what our own engine cannot do, it refuses itself
+        refuse_unenforced(schema, PARAM, on_tensorrt=False)
+
+
+def _kind(name: str, **rules: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"kind": {"const": name}}, "required": ["kind"], **rules}
+
+
+@pytest.mark.parametrize(
+    ("schema", "enforced"),
+    [
+        ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, True),
+        ({"oneOf": [_kind("a"), _kind("b")]}, True),
+        ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, False),
+        ({"oneOf": [_kind("a"), _kind("a")]}, False),
+        ({"oneOf": [_kind("a"), _kind("b", required=[])]}, False),
+        ({"oneOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}, False),
+        ({"oneOf": 3}, False),
+        ({"allOf": [{"type": "string"}]}, True),
+        ({"allOf": [{"type": "string"}, {"maxLength": 3}]}, False),
+    ],
+)
+def test_alternatives_and_parts_that_tensorrt_cannot_tell_apart_are_refused(
+    schema: dict[str, Any], enforced: bool
+) -> None:
+    refuse_unenforced(schema, PARAM, on_tensorrt=False)
+    if enforced:
+        refuse_unenforced(schema, PARAM, on_tensorrt=True)
+        return
+    with pytest.raises(InvalidSchemaError) as refusal:
+        refuse_unenforced(schema, PARAM, on_tensorrt=True)
+    assert refusal.value.param == f"{PARAM}.{next(iter(schema))}"
+
+
+def test_the_schemas_of_a_structural_tag_are_found_with_their_paths() -> None:
+    tag = {
+        "type": "structural_tag",
+        "structures": [{"begin": "<a>", "schema": {"uniqueItems": True}, "end": "</a>"}],
+        "format": {"type": "or", "elements": [{"type": "json_schema", "json_schema": {"json_schema": {}}}]},
+    }
+    guide = parse_guided_decoding({"structural_tag": tag})
+    assert guide is not None
+    assert {path: schema for schema, path in guided_schemas(guide)} == {
+        "guided_decoding.structural_tag.structures[0].schema": {"uniqueItems": True},
+        "guided_decoding.structural_tag.format.elements[0].json_schema": {"json_schema": {}},
+    }

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from edgellm.config.regular_file import open_regular
 from edgellm.engines.archive.contents import (
     BUNDLE_FOLDER,
     CONTENTS_MEMBER,
@@ -156,7 +157,7 @@ def _add_file(
     digest = hashlib.sha256()
     try:
         writer.begin(member, record.size_bytes)
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             while block := stream.read(COPY_BYTES):
                 digest.update(block)
                 writer.write(block)

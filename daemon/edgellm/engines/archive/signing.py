@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from edgellm.config.regular_file import open_regular
 from edgellm.errors import BundleDamagedError, ConfigError, EngineUntrustedError
 
 ALGORITHM = "ed25519"
@@ -69,7 +70,7 @@ def make_key(path: Path, name: str) -> TrustedKey:
 def read_private_key(path: Path) -> Ed25519PrivateKey:
     """Raises ConfigError for what is no key of this kind, or may be read by others."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) & (stat.S_IRWXO | stat.S_IWGRP):
                 raise ConfigError(f"{path}: others may read or change this key: chmod 600 {path}")
             content = stream.read(MAX_KEY_FILE_BYTES)
@@ -87,7 +88,7 @@ def read_private_key(path: Path) -> Ed25519PrivateKey:
 def read_trusted_keys(path: Path) -> tuple[TrustedKey, ...]:
     """Raises ConfigError naming file and line; a file without any key is one that trusts nobody."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             text = stream.read(MAX_KEY_FILE_BYTES).decode("utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}: it must hold the keys that archives may be signed with") from None

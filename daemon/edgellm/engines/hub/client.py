@@ -21,6 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # documented, not declared
 
 from edgellm import __version__
+from edgellm.config.regular_file import open_regular
 from edgellm.engines.hub.failure import (
     broken_failure,
     connection_failure,
@@ -39,6 +40,7 @@ TOKEN_PATH_VARIABLE = "HF_TOKEN_PATH"  # noqa: S105  # the name of a variable
 ANSWER_SECONDS = 15.0
 # Tries without a byte of progress before the hub counts as unreachable.
 TRIES = 4
+TOKEN_FILE_BYTES_MAX = 1 << 16
 # What a hub may ask to wait; beyond it the operator decides.
 MAX_WAIT_SECONDS = 60
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -193,7 +195,8 @@ def _token() -> str | None:
     path = os.environ.get(TOKEN_PATH_VARIABLE)
     if path and not os.environ.get("HF_TOKEN"):
         try:
-            token = Path(path).expanduser().read_text("utf-8").strip()
+            with open_regular(Path(path).expanduser()) as stream:
+                token = stream.read(TOKEN_FILE_BYTES_MAX).decode("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not text"
             raise ConfigError(f"{TOKEN_PATH_VARIABLE}: {path}: {reason}: it must name a file with the token") from None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgellm.config.regular_file import open_regular
 from edgellm.engines.file_digest import READ_BYTES
 from edgellm.engines.gguf_placement import place_file
 from edgellm.engines.hub.hub_id import HubId
@@ -200,7 +201,7 @@ def _is_intact(path: Path, file: HubFile) -> bool:
         digest = hashlib.sha256()
     else:
         digest = hashlib.sha1(f"blob {size_bytes}\0".encode(), usedforsecurity=False)
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         while block := stream.read(READ_BYTES):
             digest.update(block)
     return digest.hexdigest() == file.digest

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgellm.config.regular_file import open_regular
+
 DEVICE_FILE = Path("/run/edgellm/device.json")
 MAX_DEVICE_BYTES = 1 << 16
 _L4T = re.compile(r"R(\d+)\.(\d+)(?:\.\d+)*")
@@ -32,7 +34,7 @@ class DeclaredDevice:
 def read_device_file(path: Path = DEVICE_FILE) -> DeclaredDevice | None:
     """Give what the file declares, None when there is none."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             declared = json.loads(stream.read(MAX_DEVICE_BYTES))
     except FileNotFoundError:
         return None
