@@ -50,11 +50,12 @@ def _list(entries: list[Entry], *, as_json: bool) -> int:
 
 
 def _show(entries: list[Entry], *, as_json: bool) -> int:
-    from edgellm.errors import BundleDamagedError
+    from edgellm.errors import BundleDamagedError, ManifestVersionError
 
     for entry in entries:
         if entry.manifest is None:
-            raise BundleDamagedError(entry.problem or entry.name)
+            error = ManifestVersionError if entry.is_newer else BundleDamagedError
+            raise error(entry.problem or entry.name)
         if as_json:
             print_json({"folder": str(entry.directory), **entry.manifest.as_json()})
             continue
@@ -70,17 +71,21 @@ def _show(entries: list[Entry], *, as_json: bool) -> int:
 
 
 def _verify(entries: list[Entry], context: EngineContext, *, as_json: bool) -> int:
-    from edgellm.errors import BundleDamagedError
+    from edgellm.errors import EngineError
 
     found: dict[str, list[str]] = {}
     with ProgressLine() as line:
         for entry in entries:
             found[entry.name] = context.store.verify(entry, line.show)
+    newer = {entry.name for entry in entries if entry.is_newer}
     if as_json:
-        print_json([{"name": name, "problems": problems} for name, problems in found.items()])
+        print_json(
+            [{"name": name, "problems": problems, "made_by_newer": name in newer} for name, problems in found.items()]
+        )
     else:
         for name, problems in found.items():
-            print(f"{name}  {'as built' if not problems else 'DAMAGED'}")
+            verdict = "as built" if not problems else "made by a newer edgellm" if name in newer else "DAMAGED"
+            print(f"{name}  {verdict}")
             for problem in problems:
                 print(f"    {problem}")
-    return BundleDamagedError.exit_code if any(found.values()) else 0
+    return EngineError.exit_code if any(found.values()) else 0

@@ -42,12 +42,15 @@ def _tell(eviction: Eviction, namespace: argparse.Namespace) -> int:
             {
                 "removed": [entry_facts(entry) for entry in eviction.removed],
                 "kept": eviction.kept,
+                "removed_checkpoints": eviction.removed_checkpoints,
                 "freed_bytes": eviction.freed_bytes,
             }
         )
         return 0
     for entry in eviction.removed:
         print(f"removed {entry.name}  {megabytes(entry.size_bytes)}")
+    for digest, size_bytes in eviction.removed_checkpoints.items():
+        print(f"removed checkpoint {digest[:16]}  {megabytes(size_bytes)}")
     for name, reason in eviction.kept.items():
         print(f"kept    {name}  ({reason})")
     return 0

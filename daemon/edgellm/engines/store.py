@@ -20,6 +20,7 @@ from edgellm.engines.bundle_files import problems_of, record_files
 from edgellm.engines.checkpoint_digest import Signature, checkpoint_signature
 from edgellm.engines.engine_key import Difference, EngineKey
 from edgellm.engines.file_system import cache_error
+from edgellm.engines.imported_checkpoints import remove_unowned_checkpoints
 from edgellm.engines.lease import Lease, lease_bundle
 from edgellm.engines.manifest import Manifest, printable_text
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
@@ -51,7 +52,10 @@ class Nearest:
 
 
 class Store:
-    """Thread-safe, and safe between processes. ``max_size_bytes`` bounds the writable root."""
+    """Thread-safe, and safe between processes. ``max_size_bytes`` bounds the writable root.
+
+    ``models`` is the models folder whose imported checkpoints go with the last engine that was built from them.
+    """
 
     def __init__(
         self,
@@ -60,11 +64,13 @@ class Store:
         *,
         max_size_bytes: int = DEFAULT_MAX_SIZE_BYTES,
         read_available: MemoryReader = available_memory_bytes,
+        models: Path | None = None,
     ) -> None:
         self.writable = writable
         self.read_only = tuple(read_only)
         self.max_size_bytes = max_size_bytes
         self._read_available = read_available
+        self._models = models
 
     # Finding
 
@@ -167,9 +173,11 @@ class Store:
         return lease
 
     @contextmanager
-    def staging(self, key: EngineKey, on_progress: ProgressCallback = ignore_progress) -> Iterator[Staging]:
+    def staging(
+        self, key: EngineKey, on_progress: ProgressCallback = ignore_progress, *, subprocesses: bool = True
+    ) -> Iterator[Staging]:
         """A folder to fill and publish under the lock of ``key``; see ``open_staging``. Raises CacheError."""
-        with open_staging(self.writable, key, on_progress) as staging:
+        with open_staging(self.writable, key, on_progress, subprocesses=subprocesses) as staging:
             yield staging
 
     # Keeping within bounds
@@ -220,7 +228,9 @@ class Store:
         self.clean()
         limit_bytes = self.max_size_bytes if max_size_bytes is None else max_size_bytes
         total_bytes = sum(entry.size_bytes for entry in entries_of(self.writable, read_only=False))
-        return self._evict(total_bytes - limit_bytes, "")
+        result = self._evict(total_bytes - limit_bytes, "")
+        self._drop_checkpoints(result)
+        return result
 
     def clear(self) -> Eviction:
         """Remove every bundle of the writable root, pinned ones too; those that are loaded stay. Raises CacheError."""
@@ -233,9 +243,11 @@ class Store:
             if entry.read_only:
                 raise CacheError(f"{entry.directory}: part of a read-only root, which edgellm never changes")
         try:
-            return remove_all(entries, pinned_too=True)
+            result = remove_all(entries, pinned_too=True)
         except OSError as error:
             raise cache_error(error, self.writable) from error
+        self._drop_checkpoints(result)
+        return result
 
     def pin(self, entry: Entry) -> None:
         """Keep the bundle from eviction, until ``unpin``; one of a read-only root is kept anyway."""
@@ -264,7 +276,22 @@ class Store:
             raise cache_error(error, self.writable) from error
         for entry in result.removed:
             _log.info("evicted %s (%s)", entry.name, _mib(entry.size_bytes))
+        if result.removed:
+            self._drop_checkpoints(result)
         return result
+
+    def _drop_checkpoints(self, result: Eviction) -> None:
+        """Remove imported checkpoints that no engine is left of; what cannot go now goes with the next eviction."""
+        if self._models is None:
+            return
+        try:
+            freed = remove_unowned_checkpoints(self._models, self.entries, self.read_only)
+        except OSError as error:
+            _log.warning("%s: not cleaned: %s", self._models, error.strerror)
+            return
+        result.removed_checkpoints.update(freed)
+        for digest, size_bytes in freed.items():
+            _log.info("removed the imported checkpoint %s (%s): no engine is left of it", digest[:16], _mib(size_bytes))
 
     def _roots(self) -> Iterator[tuple[Path, bool]]:
         for root in self.read_only:

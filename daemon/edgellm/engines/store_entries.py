@@ -36,6 +36,8 @@ _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 class Entry:
     """A bundle as found. ``manifest`` is None when it cannot be read, and ``problem`` says why.
 
+    ``is_newer``: a newer edgellm made it, which can read it.
+
     ``last_used_ns`` orders entries by use; it is a time only while clocks do not jump.
     """
 
@@ -48,6 +50,7 @@ class Entry:
     size_bytes: int
     last_used_ns: int
     pinned: bool
+    is_newer: bool = False
 
     @property
     def directory(self) -> Path:
@@ -95,11 +98,11 @@ def entries_of(root: Path, *, read_only: bool) -> list[Entry]:
 def read_entry(root: Path, name: str, *, read_only: bool) -> Entry:
     path = root / name / MANIFEST_FILE
     short_key = short_key_of(name) or ""
-    manifest, problem = None, None
+    manifest, problem, is_newer = None, None, False
     try:
         manifest = Manifest.read(path)
     except (BundleDamagedError, ManifestVersionError) as error:
-        problem = str(error)
+        problem, is_newer = str(error), isinstance(error, ManifestVersionError)
     try:
         last_used_ns = path.stat().st_mtime_ns
     except OSError:
@@ -114,6 +117,7 @@ def read_entry(root: Path, name: str, *, read_only: bool) -> Entry:
         size_bytes=manifest.size_bytes if manifest else tree_bytes(root / name),
         last_used_ns=last_used_ns,
         pinned=pin_path(root, short_key).exists(),
+        is_newer=is_newer,
     )
 
 

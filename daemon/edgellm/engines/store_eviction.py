@@ -23,10 +23,14 @@ BUSY = "being built or removed by another process"
 
 @dataclass(slots=True)
 class Eviction:
-    """What was removed, and what stayed although it was meant to go, with the reason by name."""
+    """What was removed, and what stayed although it was meant to go, with the reason by name.
+
+    ``removed_checkpoints``, in bytes by digest, came with engines that are gone; ``freed_bytes`` is of engines alone.
+    """
 
     removed: list[Entry] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
+    removed_checkpoints: dict[str, int] = field(default_factory=dict)
 
     @property
     def freed_bytes(self) -> int:

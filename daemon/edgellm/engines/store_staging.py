@@ -62,9 +62,12 @@ class Staging:
 
 
 @contextmanager
-def open_staging(root: Path, key: EngineKey, on_progress: ProgressCallback = ignore_progress) -> Iterator[Staging]:
+def open_staging(
+    root: Path, key: EngineKey, on_progress: ProgressCallback = ignore_progress, *, subprocesses: bool = True
+) -> Iterator[Staging]:
     """A staging folder for ``key`` below ``root``, under its lock; removed at the end unless it was published.
 
+    Without ``subprocesses``, which inherit the lock, its file goes too where there is no bundle in the end.
     Waits while another process has the lock; look for the bundle again once it is held. Raises CacheError.
     """
     refuse_network_file_system(root)
@@ -81,6 +84,8 @@ def open_staging(root: Path, key: EngineKey, on_progress: ProgressCallback = ign
                 yield Staging(root, key, folder, lock)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
+                if not subprocesses and not names_of_key(root, key.short):
+                    lock_path(root, key.short).unlink(missing_ok=True)
     except OSError as error:
         raise cache_error(error, root) from error
 

@@ -82,7 +82,12 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
 def engine_store(options: LLMOptions, cache_dir: Path) -> Store:
     """The store that ``options`` name: the read-only roots, and the writable one below ``cache_dir``."""
     read_only = [Path(root).expanduser() for root in options.read_only_engine_dirs]
-    return Store(engines_dir(cache_dir), read_only, max_size_bytes=options.engine_cache_max_size_bytes)
+    return Store(
+        engines_dir(cache_dir),
+        read_only,
+        max_size_bytes=options.engine_cache_max_size_bytes,
+        models=models_dir(cache_dir),
+    )
 
 
 def load_native_bundle(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgellm.config import Settings
-from edgellm.engines.cache_directory import engines_dir
+from edgellm.engines.cache_directory import engines_dir, models_dir
 from edgellm.engines.store import BYTES_PER_GIB, Store
 
 
@@ -14,4 +14,5 @@ def engine_store(settings: Settings) -> Store:
         engines_dir(settings.cache_dir),
         [Path(folder).expanduser() for folder in settings.engines.read_only_dirs],
         max_size_bytes=int(settings.engines.cache_max_size_gb * BYTES_PER_GIB),
+        models=models_dir(settings.cache_dir),
     )

@@ -94,8 +94,9 @@ def test_an_engine_is_built_listed_shown_verified_and_removed(engine: Command, g
     assert shown["key"]["digest"] == built["key"]
     assert shown["files"]["llm.gguf"]["size_bytes"] == gguf.stat().st_size
     assert "profile.quantisation" in engine("show", built["key"][:6])
-    assert engine.json("verify") == [{"name": name, "problems": []}]
-    assert engine.json("prune", "--to-gb", "0") == {"removed": [], "kept": {name: "pinned"}, "freed_bytes": 0}
+    assert engine.json("verify") == [{"name": name, "problems": [], "made_by_newer": False}]
+    pruned = engine.json("prune", "--to-gb", "0")
+    assert pruned == {"removed": [], "kept": {name: "pinned"}, "removed_checkpoints": {}, "freed_bytes": 0}
     engine("unpin", name)
     assert f"removed {name}" in engine("prune", "--to-gb", "0")
     assert engine.json("list") == []
@@ -111,6 +112,20 @@ def test_a_damaged_engine_has_an_exit_code_of_its_own(engine: Command, gguf: Pat
     ((entry),) = engine.json("verify", code=65)
     assert entry["problems"][0].startswith(f"{path}: its SHA-256 is not that of its manifest")
     assert engine.json("clear", built["name"])["removed"][0]["name"] == built["name"]
+
+
+def test_an_engine_of_a_newer_edgellm_is_not_called_damaged(
+    engine: Command, gguf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (built,) = engine.json("build", str(gguf), "--runtime", "native")
+    path = Path(built["folder"]) / "manifest.json"
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 99'))
+    (entry,) = engine.json("verify", code=65)
+    assert entry["made_by_newer"] is True
+    assert "schema_version is 99" in entry["problems"][0]
+    assert main(["engine", "verify", "--cache-dir", str(engine.cache)]) == 65
+    assert f"{built['name']}  made by a newer edgellm\n" in capsys.readouterr().out
+    assert "schema_version is 99" in engine("show", built["name"], code=65)
 
 
 def test_explain_tells_miss_and_hit_and_the_differing_inputs(engine: Command, checkpoint: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -95,7 +96,7 @@ class Board:
     def __init__(self, folder: Path, builder: NativeBuilder | StandInBuilder | None = None) -> None:
         self.folder = folder
         self.models = folder / "models"
-        self.store = Store(folder / "engines", ())
+        self.store = Store(folder / "engines", (), models=self.models)
         self.builder = builder or NativeBuilder()
 
     def build(self, model: Path, draft: Path | None = None, **profile: Any) -> None:
@@ -121,8 +122,8 @@ class Board:
 
     def is_empty(self) -> bool:
         """Nothing of an archive is left: no bundle, no staging, no checkpoint, no reference."""
-        left = [path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".lock"]
-        return not [path for path in left if path.name != ".lock"]
+        left = [path for path in self.folder.rglob("*") if path.is_file()]
+        return left in ([], [self.models / "checkpoints" / ".lock"])
 
 
 @pytest.fixture(scope="session")
@@ -196,6 +197,65 @@ def test_a_bundle_that_reads_weights_brings_its_checkpoint(
     lease = jetson.store.prepare(jetson.builder, BuildRequest(source), allow_build=False)
     with lease:
         assert set(lease.manifest.files) == {"config.json", "llm.engine", "visual/visual.engine"}
+
+
+@pytest.mark.parametrize("remove", ["clear", "prune", "evict"])
+def test_a_checkpoint_goes_with_the_last_engine_that_was_built_from_it(orin: Path, jetson: Board, remove: str) -> None:
+    directory = jetson.take(orin).directory
+    (checkpoint,) = (jetson.models / "checkpoints").glob("[!.]*")
+    jetson.store.prune()
+    assert checkpoint.is_dir()  # its engine is there
+    if remove == "clear":
+        result = jetson.store.clear()
+    elif remove == "prune":
+        result = jetson.store.prune(0)
+    else:
+        jetson.store.enforce_size(jetson.store.max_size_bytes)
+    assert not directory.exists()
+    assert not checkpoint.exists()
+    if remove != "evict":
+        assert list(result.removed_checkpoints) == [checkpoint.name]
+        assert result.removed_checkpoints[checkpoint.name] > 0
+    with pytest.raises(ModelSourceError, match="edgellm models add"):  # the id means nothing here any more
+        resolve("Org/Tiny", jetson.models, download=False)
+    jetson.take(orin)
+    assert checkpoint.is_dir()
+
+
+def test_a_checkpoint_stays_while_an_engine_of_it_is_held_or_cannot_be_read(
+    orin: Path, jetson: Board, tmp_path: Path
+) -> None:
+    imported = jetson.take(orin)
+    digest = imported.manifest.key.checkpoint_digest
+    lease = jetson.store.lease(imported.manifest.key)
+    assert lease is not None
+    with lease:
+        assert jetson.store.clear().removed_checkpoints == {}
+    jetson.store.pin(jetson.store.entries()[0])
+    assert jetson.store.prune(0).removed_checkpoints == {}
+    other = jetson.folder / "engines" / f"other-{'0' * 16}"
+    other.mkdir()
+    (other / "manifest.json").write_text("{")
+    jetson.store.remove([entry for entry in jetson.store.entries() if entry.directory == imported.directory])
+    assert (jetson.models / "checkpoints" / digest).is_dir()
+    jetson.store.clear()
+    assert not (jetson.models / "checkpoints" / digest).exists()
+
+
+def test_a_reference_without_checkpoint_goes_with_its_engine(native: Path, board: Board) -> None:
+    board.take(native)
+    assert resolve("Org/Tiny", board.models, download=False)
+    board.store.clear()
+    assert list(all_references(board.models)) == []
+
+
+def test_nothing_goes_while_an_import_runs(orin: Path, jetson: Board) -> None:
+    digest = jetson.take(orin).manifest.key.checkpoint_digest
+    with (jetson.models / "checkpoints" / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert jetson.store.clear().removed_checkpoints == {}
+    assert (jetson.models / "checkpoints" / digest).is_dir()
+    assert list(jetson.store.prune().removed_checkpoints) == [digest]
 
 
 def test_a_speculative_pair_brings_its_draft_too(

@@ -31,6 +31,7 @@ from edgellm.engines.builder import Builder
 from edgellm.engines.checkpoint_digest import checkpoint_digest
 from edgellm.engines.file_system import cache_error, synchronise_directory, synchronise_tree
 from edgellm.engines.hub.hub_model import CHECKPOINTS_FOLDER
+from edgellm.engines.imported_checkpoints import LOCK_FILE, STAGING_PREFIX
 from edgellm.engines.manifest import MAX_MANIFEST_BYTES, FileRecord, Manifest
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.engines.references import Reference, write_reference
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from edgellm.engines.archive.signing import TrustedKey
 
 MAX_SIGNATURE_BYTES = 4096
-STAGING_PREFIX = ".staging-"
-LOCK_FILE = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +179,10 @@ def _unpack(
 ) -> Imported:
     manifest, contents = head.manifest, head.contents
     key = manifest.key
-    with store.staging(key, on_progress) as staging, _checkpoint_folders(models_dir, contents) as folders:
+    with (
+        store.staging(key, on_progress, subprocesses=False) as staging,
+        _checkpoint_folders(models_dir, contents) as folders,
+    ):
         lease = store.lease(key)
         missing = {
             role: one for role, one in contents.checkpoints.items() if not _checkpoint_path(models_dir, one).exists()
