@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 MOUNTS = Path("/proc/self/mounts")
 OWN_GROUPS = Path("/proc/self/cgroup")
 FOLDER = "edgellm-lab"
+EMPTY_DEADLINE_SECONDS = 30.0
 # Version 1 controllers that systemd sets limits with; a device sees those of them that have a hierarchy here.
 LIMITING = ("memory", "cpu", "pids")
 
@@ -66,9 +68,15 @@ def _hand_on(own: Path, parent: Path) -> None:
 
 
 def remove_groups(groups: list[Path]) -> None:
+    """A process that ended leaves its group a moment later."""
+    deadline = time.monotonic() + EMPTY_DEADLINE_SECONDS
     for group in groups:
-        for folder in sorted(group.rglob("*"), reverse=True):
-            if folder.is_dir():
-                folder.rmdir()
-        if group.is_dir():
-            group.rmdir()
+        while group.is_dir():
+            try:
+                for folder in sorted(group.rglob("*"), reverse=True):
+                    if folder.is_dir():
+                        folder.rmdir()
+                group.rmdir()
+            except OSError:
+                assert time.monotonic() < deadline, f"{group}: processes are left"
+                time.sleep(0.02)

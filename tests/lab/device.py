@@ -90,9 +90,11 @@ class Device:
         self._ended(BOOT_DEADLINE_SECONDS)
 
     def remove(self) -> None:
-        if self._nspawn is not None:
-            self.power_cut()
-        self._layers.remove()
+        try:
+            if self._nspawn is not None:
+                self.power_cut()
+        finally:
+            self._layers.remove()
 
     def _ended(self, deadline_seconds: float) -> None:
         assert self._nspawn is not None
@@ -101,10 +103,6 @@ class Device:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not end:\n{self._last_words()}") from None
         self._nspawn, self.leader = None, 0
-        deadline = time.monotonic() + deadline_seconds
-        while any((group / "cgroup.procs").read_text() for group in self._groups if group.exists()):
-            assert time.monotonic() < deadline, f"{self.name}: processes are left"
-            time.sleep(POLL_SECONDS)
         remove_groups(self._groups)
 
     def _wait_until_up(self) -> None:

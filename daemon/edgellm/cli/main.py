@@ -51,6 +51,9 @@ VERBS: Mapping[str, Verb] = {
     "tls": Verb("Make certificates for serving HTTPS", "edgellm.cli.tls"),
     "config": Verb("Check and show the configuration", "edgellm.cli.config"),
     "doctor": Verb("Say what this machine can run, and what it lacks", "edgellm.cli.doctor"),
+    "prewarm": Verb("Fetch, import and build what the configuration needs", "edgellm.cli.prewarm"),
+    "install": Verb("Install the service: its units, user and folders", "edgellm.cli.install"),
+    "uninstall": Verb("Remove the service's units again", "edgellm.cli.uninstall"),
     "version": Verb("Show versions", "edgellm.cli.version"),
 }
 
@@ -134,5 +137,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _complain(message: str) -> None:
+    from edgellm.service.logs import ERROR_PREFIX, goes_to_journal
+
     line = " ".join(message.split())
-    sys.stderr.write(f"edgellm: {line}\n")
+    sys.stderr.write(f"{ERROR_PREFIX if goes_to_journal() else ''}edgellm: {line}\n")

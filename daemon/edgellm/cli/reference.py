@@ -1,5 +1,7 @@
 """Writes the reference pages of daemon/reference from the code: every setting, every verb and option.
 
+Also the configuration file of devices, which has every setting too.
+
 ``python -m edgellm.cli.reference FOLDER`` writes them; a test compares them with what is committed.
 """
 
@@ -15,11 +17,13 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from edgellm.cli.example_config import example_toml
 from edgellm.cli.main import VERBS, overview, parser_of
 from edgellm.config.environment import environment_variable
 from edgellm.config.load import default_files
 from edgellm.config.settings import ModelSettings, SamplingSettings, Settings, SpeculativeSettings
 
+EXAMPLE_CONFIG = Path(__file__).resolve().parents[3] / "systemd/both/etc/edgellm/edgellm.toml"
 _HELP_COLUMNS = 100
 _GENERATED = "<!-- Written by `make reference` from the code; a test fails when it is not current. -->"
 
@@ -184,7 +188,10 @@ def _children(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.A
 
 
 def main(folder: Path) -> None:
+    """Also the configuration file that devices get, in the folder that this source has for it."""
     folder.mkdir(parents=True, exist_ok=True)
+    EXAMPLE_CONFIG.write_text(example_toml(), encoding="utf-8")
+    print(EXAMPLE_CONFIG)
     for name, text in pages().items():
         (folder / name).write_text(text, encoding="utf-8")
         print(folder / name)

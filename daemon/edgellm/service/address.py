@@ -83,7 +83,10 @@ def _explain(error: OSError, host: str, port: int) -> Exception:
     if error.errno in (errno.EACCES, errno.EPERM):
         return ConfigError(f"port {port} needs rights that this user lacks — choose one above 1023 with --port")
     if error.errno == errno.EADDRNOTAVAIL:
-        return ConfigError(f"server.host {host} is no address of this machine — list them with: ip address")
+        # It may come with the network, so that a service manager may try again.
+        return PortUnavailableError(
+            f"server.host {host} is no address of this machine now — list them with: ip address"
+        )
     return PortUnavailableError(f"cannot listen on {host} port {port}: {error.strerror}")
 
 

@@ -13,6 +13,8 @@ from edgellm.config import LogSettings
 
 _SYSLOG_LEVEL = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
+ERROR_PREFIX = f"<{_SYSLOG_LEVEL[logging.ERROR]}>"  # what the journal takes a line's level from
+
 
 class TextFormatter(logging.Formatter):
     """``time level logger: message``; under systemd the level goes into the journal's prefix instead of the text."""

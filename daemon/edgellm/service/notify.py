@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Mapping
 
 import sdnotify
 
 IMPORTANT_SEND_SECONDS = 5.0
 EXTENSION_SECONDS = 60.0
 EXTENSION_INTERVAL_SECONDS = 15.0
+# After a drain: workers are ended, connections closed.
+RELEASE_SECONDS = 30.0
+PINGS_PER_INTERVAL = 3
+MICROSECONDS = 1_000_000
 
 
 class Supervisor:
@@ -25,22 +30,44 @@ class Supervisor:
         self._notifier = notifier if notifier is not None and notifier.socket is not None else None
         self._status = ""
         self._extended_seconds = -math.inf
+        self.ping_interval_seconds = ping_interval_seconds(os.environ) if self.is_there else None
+
+    @property
+    def is_there(self) -> bool:
+        """Somebody listens."""
+        return self._notifier is not None
 
     def starting(self, text: str) -> None:
         """How far the start is; asks for more time to start as long as it goes on."""
         now = time.monotonic()
         if now - self._extended_seconds >= EXTENSION_INTERVAL_SECONDS:
             self._extended_seconds = now
-            self._send(f"EXTEND_TIMEOUT_USEC={int(EXTENSION_SECONDS * 1_000_000)}", wait_seconds=0)
+            self._send(_extension(EXTENSION_SECONDS), wait_seconds=0)
+        self.status(text)
+
+    def status(self, text: str) -> None:
+        """What it does now, for people; sent when it changed."""
         if text != self._status:
             self._status = text
             self._send(_status(text), wait_seconds=0)
 
     def ready(self, text: str) -> None:
+        self._status = text
         self._send(f"READY=1\n{_status(text)}", wait_seconds=IMPORTANT_SEND_SECONDS)
 
-    def stopping(self, text: str) -> None:
-        self._send(f"STOPPING=1\n{_status(text)}", wait_seconds=IMPORTANT_SEND_SECONDS)
+    def alive(self) -> None:
+        """A ping for the watchdog. To be called from the event loop alone: that it still turns is what it says."""
+        self._send("WATCHDOG=1", wait_seconds=0)
+
+    def stopping(self, text: str, *, drain_seconds: float = 0.0) -> None:
+        """The end has begun; asks for as long as running requests may take."""
+        self._status = text
+        extension = _extension(drain_seconds + RELEASE_SECONDS)
+        self._send(f"STOPPING=1\n{extension}\n{_status(text)}", wait_seconds=IMPORTANT_SEND_SECONDS)
+
+    def failed(self, error: BaseException) -> None:
+        """Why it ends: systemctl status goes on showing it."""
+        self._send(_status(str(error)), wait_seconds=IMPORTANT_SEND_SECONDS)
 
     def close(self) -> None:
         if self._notifier is not None:
@@ -50,6 +77,21 @@ class Supervisor:
         if self._notifier is not None:
             self._notifier.socket.settimeout(wait_seconds)
             self._notifier.notify(state)
+
+
+def ping_interval_seconds(environ: Mapping[str, str]) -> float | None:
+    """Time between pings by the unit's WatchdogSec; None where there is no watchdog, or it is another process's.
+
+    In a container the process has another number than systemd knows it by, and WATCHDOG_PID is not passed on.
+    """
+    interval, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
+    if not interval.isdecimal() or int(interval) == 0 or (pid and pid != str(os.getpid())):
+        return None
+    return int(interval) / MICROSECONDS / PINGS_PER_INTERVAL
+
+
+def _extension(seconds: float) -> str:
+    return f"EXTEND_TIMEOUT_USEC={int(seconds * MICROSECONDS)}"
 
 
 def _status(text: str) -> str:

@@ -19,6 +19,7 @@ from edgellm.config import Settings
 from edgellm.errors import EdgeLLMError, WorkerFailedError
 from edgellm.service.address import Listener
 from edgellm.service.greeting import LossyOutput, StageLines, how_to_talk
+from edgellm.service.heartbeat import Heartbeat, serving_text
 from edgellm.service.notify import Supervisor
 from edgellm.service.reload import ReloadedFiles, Reloader
 from edgellm.service.tls import authority_beside
@@ -72,30 +73,40 @@ class Daemon:
         stop = _Signals(reloader.reload_now)
         stop.install()
         watching = asyncio.create_task(reloader.watch())
+        heartbeat = Heartbeat(client, self._supervisor, self._listener.url)
+        beating = asyncio.create_task(heartbeat.beat())
         client.start()
         serving = asyncio.create_task(server.run_on([self._listener.socket]))
         self._say(f"listening on {self._listener.url}")
         try:
-            await self._until_stopped(client, serving, stop)
+            await self._until_stopped(client, serving, stop, heartbeat)
         finally:
-            self._supervisor.stopping("finishing running requests")
+            heartbeat.watches_models = False
+            drain_seconds = self._settings.admission.shutdown_drain_seconds
+            self._supervisor.stopping(
+                f"finishing {client.running_requests} running request(s)", drain_seconds=drain_seconds
+            )
             if client.running_requests:
                 self._say(f"finishing {client.running_requests} running request(s); interrupt again to cancel them")
-            await _drain(client, self._settings.admission.shutdown_drain_seconds, stop)
+            await _drain(client, drain_seconds, stop)
             server.stop()
             await asyncio.gather(serving, return_exceptions=True)
             await client.close()
             watching.cancel()
+            beating.cancel()
             stop.remove()
             self._listener.socket.close()
 
-    async def _until_stopped(self, client: EngineClient, serving: asyncio.Task[None], stop: _Signals) -> None:
+    async def _until_stopped(
+        self, client: EngineClient, serving: asyncio.Task[None], stop: _Signals, heartbeat: Heartbeat
+    ) -> None:
         loading = asyncio.create_task(self._watch_loading(client))
         stopped = asyncio.create_task(stop.first.wait())
         try:
             done, _ = await asyncio.wait((loading, stopped, serving), return_when=asyncio.FIRST_COMPLETED)
             if loading in done:
                 loading.result()
+                heartbeat.watches_models = True
                 await asyncio.wait((stopped, serving), return_when=asyncio.FIRST_COMPLETED)
             if serving.done() and not stop.first.is_set():
                 serving.result()
@@ -116,7 +127,8 @@ class Daemon:
                     if model.state is ModelState.LOADING:
                         progress = model.progress
                         lines.show(model.name, progress.stage, progress.fraction)
-                        self._supervisor.starting(f"{model.name}: {progress.stage}")
+                        amount = "" if progress.fraction is None else f" {progress.fraction:.0%}"
+                        self._supervisor.starting(f"{model.name}: {progress.stage}{amount}")
             opened.result()
         finally:
             opened.cancel()
@@ -126,7 +138,7 @@ class Daemon:
             _log.error("model %s did not load: %s", name, _as_our_error(name, failure))
         for name, failure in failed:
             raise _as_our_error(name, failure)
-        self._supervisor.ready(f"serving on {self._listener.url}")
+        self._supervisor.ready(serving_text(client.models, self._listener.url))
         self._say(f"ready after {lines.elapsed_seconds:.1f} s")
         name = next(model.name for model in client.models if model.state is not ModelState.UNAVAILABLE)
         self._output.write(f"\n{self._how_to_talk(name)}\n\n")

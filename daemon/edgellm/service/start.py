@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import uvloop
 
@@ -12,6 +14,7 @@ from edgellm.api.app import create_app
 from edgellm.api.keys import ApiKey, KeyRing
 from edgellm.api.settings import ApiSettings
 from edgellm.config import Settings
+from edgellm.errors import EdgeLLMError
 from edgellm.runtime.process_memory import limit_malloc_arenas
 from edgellm.service import logs
 from edgellm.service.access_log import AccessLog
@@ -32,8 +35,20 @@ _log = logging.getLogger(__name__)
 def start(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT. Raises an EdgeLLMError when it cannot start or a required model does not load."""
     limit_malloc_arenas()
+    with suppress(OSError, ValueError):  # standard error that is no file
+        faulthandler.enable()  # a watchdog that fires leaves where the event loop was stuck
     supervisor = Supervisor()
     logs.configure(settings.log, journal=logs.goes_to_journal())
+    try:
+        return _serve(settings, supervisor)
+    except EdgeLLMError as error:
+        supervisor.failed(error)
+        raise
+    finally:
+        supervisor.close()
+
+
+def _serve(settings: Settings, supervisor: Supervisor) -> int:
     keys = read_keys(settings.server.api_keys_file) if settings.server.api_keys_file else ()
     host = bind_host(settings.server.host, has_keys=bool(keys), insecure_no_keys=settings.server.insecure_no_keys)
     certificate = _certificate(settings)
@@ -61,7 +76,6 @@ def start(settings: Settings) -> int:
             runner.run(daemon.run())
     finally:
         listener.socket.close()
-        supervisor.close()
     return 0
 
 

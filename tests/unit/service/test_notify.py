@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from edgellm.service.notify import Supervisor
+from edgellm.service.notify import Supervisor, ping_interval_seconds
 
 
 def test_states_arrive_at_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,14 +21,19 @@ def test_states_arrive_at_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyP
         supervisor.starting("loading\nREADY=1")
         supervisor.starting("loading\nREADY=1")  # nothing new: nothing is sent
         supervisor.ready("serving")
-        supervisor.stopping("draining")
-        received = [receiver.recv(4096).decode() for _ in range(4)]
+        supervisor.status("serving")  # nothing new
+        supervisor.alive()
+        supervisor.stopping("draining", drain_seconds=100)
+        supervisor.failed(ValueError("it was\nwrong"))
+        received = [receiver.recv(4096).decode() for _ in range(6)]
         supervisor.close()
     assert received == [
         "EXTEND_TIMEOUT_USEC=60000000",
         "STATUS=loading READY=1",
         "READY=1\nSTATUS=serving",
-        "STOPPING=1\nSTATUS=draining",
+        "WATCHDOG=1",
+        "STOPPING=1\nEXTEND_TIMEOUT_USEC=130000000\nSTATUS=draining",
+        "STATUS=it was wrong",
     ]
 
 
@@ -59,3 +65,18 @@ def test_a_socket_that_is_not_ours_to_use_is_as_good_as_none(tmp_path: Path, mon
     supervisor.starting("loading")
     supervisor.ready("serving")
     supervisor.close()
+
+
+@pytest.mark.parametrize(
+    ("environ", "interval_seconds"),
+    [
+        ({"WATCHDOG_USEC": "30000000"}, 10.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 10.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),  # that of whoever started this process
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_pings_go_by_the_watchdog_of_this_process(environ: dict[str, str], interval_seconds: float | None) -> None:
+    assert ping_interval_seconds(environ) == interval_seconds

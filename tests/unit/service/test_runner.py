@@ -112,7 +112,7 @@ def test_http_answers_while_models_load_and_ready_comes_after() -> None:
         await until(lambda: "tiny: lowering" in running.output.getvalue())
         assert await running.status_of("/health/live") == 200
         assert await running.status_of("/health/ready") == 503
-        assert "STATUS=tiny: lowering" in running.supervisor.heard
+        assert "STATUS=tiny: lowering 50%" in running.supervisor.heard
         assert running.supervisor.has_heard("EXTEND_TIMEOUT_USEC=")
         assert not running.supervisor.has_heard("READY=1")
         gate.set()
@@ -122,7 +122,7 @@ def test_http_answers_while_models_load_and_ready_comes_after() -> None:
 
     run(running, story)
     assert lane.closed == 1
-    assert running.supervisor.heard[-2:][0] == "STOPPING=1"
+    assert running.supervisor.heard[-3:][0] == "STOPPING=1"
 
 
 def test_how_to_talk_to_it_is_said_once_it_is_ready() -> None:

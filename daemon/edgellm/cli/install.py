@@ -1,0 +1,106 @@
+"""``edgellm install`` and ``edgellm uninstall``: units, user and folders of the service, in one mode of two."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgellm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edgellm.service.install import Mode, Target
+
+VENV_COMMAND = "opt/edgellm/bin/edgellm"
+UNITS = ("edgellm.service", "edgellm-prewarm.service")
+FACTS_UNIT = "edgellm-device-facts.service"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mode",
+        metavar="container|venv",
+        choices=("container", "venv"),
+        required=True,
+        help="container: podman runs the image localhost/edgellm:current; venv: /opt/edgellm is the environment",
+    )
+    parser.add_argument(
+        "--gpu",
+        metavar="auto|yes|no",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="whether the service may use a GPU of NVIDIA (default: auto, where one is seen)",
+    )
+    add_target_options(parser)
+
+
+def add_target_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--root", metavar="DIR", type=Path, default=Path("/"), help="the system to change (default: this one)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    from edgellm.service.install import Mode, install_files, system_files
+
+    mode, target = Mode(namespace.mode), target_of(namespace)
+    gpu = target.has_gpu if namespace.gpu == "auto" else namespace.gpu == "yes"
+    files = system_files(mode, target, gpu=gpu)
+    changes = install_files(mode, target, files, dry_run=namespace.dry_run)
+    for change in changes:
+        print(change)
+    run_commands(_commands(mode, target, list(files)), dry_run=namespace.dry_run)
+    if mode is Mode.VENV and not target.path(VENV_COMMAND).exists():
+        _note(f"/{VENV_COMMAND} is not there yet: python3 -m venv /opt/edgellm, then pip install edgellm into it")
+    gpu_text = "with a GPU" if gpu else "without a GPU"
+    done = "nothing changed" if not changes else "would be installed" if namespace.dry_run else "installed"
+    print(f"{mode.value}, {gpu_text}: {done}")
+    return 0
+
+
+def target_of(namespace: argparse.Namespace) -> Target:
+    from edgellm.service.install import Target
+
+    root: Path = namespace.root
+    if not root.is_dir():
+        raise ConfigError(f"--root {root} is no folder")
+    return Target(root.resolve())
+
+
+def _commands(mode: Mode, target: Target, names: Sequence[str]) -> list[list[str]]:
+    """What makes the files count. A Quadlet is enabled by its own [Install] section, never by systemctl."""
+    where = [] if target.is_this_system else [f"--root={target.root}"]
+    units = [*UNITS, FACTS_UNIT] if mode.value == "venv" else [FACTS_UNIT]
+    commands = [
+        ["systemd-sysusers", *where, *_files_in("sysusers.d", names)],
+        ["systemd-tmpfiles", *where, "--create", *_files_in("tmpfiles.d", names)],
+        ["systemctl", *where, "--quiet", "enable", *units],
+    ]
+    return [*commands, ["systemctl", "daemon-reload"]] if target.is_running_systemd else commands
+
+
+def _files_in(folder: str, names: Sequence[str]) -> list[str]:
+    return [path.name for path in map(Path, names) if path.parent.name == folder]
+
+
+def run_commands(commands: Sequence[Sequence[str]], *, dry_run: bool) -> None:
+    """Raises ConfigError with what a command said. One that this machine lacks is left to the operator."""
+    for command in commands:
+        if dry_run:
+            print(f"would run {' '.join(command)}")
+        elif shutil.which(command[0]) is None:
+            _note(f"{command[0]} is not on this machine — run there: {' '.join(command)}")
+        else:
+            completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our own
+            if completed.returncode != 0:
+                said = " ".join(completed.stderr.split())
+                raise ConfigError(f"{' '.join(command)} ended with {completed.returncode}: {said}")
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"edgellm: {text}\n")

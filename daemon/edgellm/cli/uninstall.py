@@ -1,0 +1,30 @@
+"""``edgellm uninstall``: takes the units off again. Configuration, credentials, models and the user stay."""
+
+from __future__ import annotations
+
+import argparse
+
+from edgellm.cli.install import FACTS_UNIT, UNITS, add_target_options, run_commands, target_of
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_target_options(parser)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    from edgellm.service.install import Mode, installed_mode, remove_files
+
+    target = target_of(namespace)
+    mode = installed_mode(target)
+    where = [] if target.is_this_system else [f"--root={target.root}"]
+    if mode is not None:
+        units = [*UNITS, FACTS_UNIT] if mode is Mode.VENV else [FACTS_UNIT]
+        commands = [["systemctl", *where, "--quiet", "disable", *units]]
+        if target.is_running_systemd:
+            commands.insert(0, ["systemctl", "stop", *UNITS])
+        run_commands(commands, dry_run=namespace.dry_run)
+    for change in remove_files(target, dry_run=namespace.dry_run):
+        print(change)
+    if target.is_running_systemd:
+        run_commands([["systemctl", "daemon-reload"]], dry_run=namespace.dry_run)
+    return 0

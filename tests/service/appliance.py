@@ -1,0 +1,175 @@
+"""A device with edgellm installed as an administrator would: the wheel in /opt/edgellm, then `edgellm install`.
+
+Only what the wheel depends on is not copied: the packages of this environment are bound into the device, read-only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from tests.lab.device import Device, Outcome
+from tests.lab.fixtures import MakeDevice
+from tests.lab.forwarding import connect_inside
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+DEPENDENCIES = "/opt/dependencies"
+UNIT = "edgellm.service"
+PREWARM = "edgellm-prewarm.service"
+MODELS = "/var/lib/edgellm/models"
+PORT = 8000
+READY_SECONDS = 120.0
+
+
+def dependencies_folder() -> Path:
+    return Path(uvicorn.__file__).parents[1]
+
+
+def build_wheel(folder: Path) -> Path:
+    """The wheel of this checkout without its C++ part, which is taken as it was built."""
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "wheel", str(CHECKOUT), "--quiet", "--no-deps", "--no-build-isolation"),
+            *("--config-settings=wheel.cmake=false", f"--wheel-dir={folder}"),
+        ],
+        check=True,
+    )
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+class Appliance:
+    """What tests ask of a device that edgellm runs on."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    @classmethod
+    def make(cls, make_device: MakeDevice, name: str, wheel: Path, model: Path | None) -> Appliance:
+        """Not booted yet. ``model`` is the folder of the default model, None for a device without any."""
+        read_only = {DEPENDENCIES: dependencies_folder()}
+        if model is not None:
+            read_only[f"{MODELS}/{model.name}"] = model
+        made = cls(make_device(name, read_only=read_only))
+        made._install_wheel(wheel)
+        return made
+
+    def _install_wheel(self, wheel: Path) -> None:
+        root = self.device.root
+        subprocess.run(["chroot", root, "python3", "-m", "venv", "--without-pip", "/opt/edgellm"], check=True)
+        (site,) = (root / "opt/edgellm/lib").glob("python3.*/site-packages")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+        found = importlib.util.find_spec("edgellm._native")
+        assert found is not None, "the C++ module is not built"
+        native = Path(str(found.origin))
+        (site / "edgellm" / native.name).write_bytes(native.read_bytes())
+        (site / "dependencies.pth").write_text(f"{DEPENDENCIES}\n")
+        entry = "import sys; from edgellm.cli.main import main; sys.exit(main())"
+        self.device.write("/opt/edgellm/bin/edgellm", f"#!/opt/edgellm/bin/python\n{entry}\n", 0o755)
+
+    def boot(self) -> Appliance:
+        self.device.boot()
+        return self
+
+    def command(self, *arguments: str, check: bool = True, deadline_seconds: float = 300.0) -> Outcome:
+        """``edgellm`` as the administrator calls it, once it is installed."""
+        return self.device.run("/opt/edgellm/bin/edgellm", *arguments, check=check, deadline_seconds=deadline_seconds)
+
+    def install(self, *options: str) -> Outcome:
+        return self.command("install", "--mode", "venv", *options)
+
+    def configure(self, text: str) -> None:
+        """Replaces the configuration file."""
+        self.device.write("/etc/edgellm/edgellm.toml", f'cache_dir = "/var/lib/edgellm"\n{text}')
+
+    def drop_in(self, name: str, text: str, unit: str = UNIT) -> None:
+        self.device.write(f"/etc/systemd/system/{unit}.d/{name}.conf", text)
+        self.device.run("systemctl", "daemon-reload")
+
+    # The server
+
+    def start(self) -> None:
+        """Returns when systemd says that it is ready."""
+        self.device.run("systemctl", "start", UNIT, deadline_seconds=READY_SECONDS)
+
+    def state(self, unit: str = UNIT) -> dict[str, str]:
+        names = "ActiveState SubState Result MainPID NRestarts StatusText ExecMainStatus ExecMainCode InvocationID"
+        return self.device.unit(unit, *names.split())
+
+    def pid(self) -> int:
+        return int(self.state()["MainPID"])
+
+    def restarts(self) -> int:
+        return int(self.state()["NRestarts"])
+
+    def is_active(self, unit: str = UNIT) -> bool:
+        return self.state(unit)["ActiveState"] == "active"
+
+    def worker_pids(self) -> list[int]:
+        """As the device numbers them."""
+        listed = self.device.run("pgrep", "-f", "edgellm.service.worker_main", check=False).output
+        return [int(word) for word in listed.split()]
+
+    def wait_until_active(self, what: str = "a ready server") -> None:
+        self.device.wait_for(self.is_active, what, READY_SECONDS)
+
+    def wait_until_failed(self, unit: str = UNIT) -> dict[str, str]:
+        self.device.wait_for(
+            lambda: self.state(unit)["ActiveState"] == "failed", f"the failure of {unit}", READY_SECONDS
+        )
+        return self.state(unit)
+
+    def journal(self, unit: str = UNIT) -> str:
+        return self.device.journal(unit)
+
+    # HTTP, from within
+
+    def request(self, path: str, body: object = None, deadline_seconds: float = 60.0, **headers: str) -> httpx.Response:
+        """Raises OSError where nobody listens, and when the server ends in between."""
+        method = "GET" if body is None else "POST"
+        content = b"" if body is None else json.dumps(body).encode()
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+        lines += ["Content-Type: application/json", f"Content-Length: {len(content)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        with connect_inside(self.device, PORT) as connection:
+            connection.settimeout(deadline_seconds)
+            connection.sendall("\r\n".join([*lines, "", ""]).encode() + content)
+            received = b"".join(iter(lambda: connection.recv(65536), b""))
+        head, separator, body_bytes = received.partition(b"\r\n\r\n")
+        if not separator:
+            raise ConnectionError("the server ended before it answered")
+        return httpx.Response(int(head.split(b" ")[1]), content=body_bytes)
+
+    def health(self) -> dict[str, Any]:
+        answer: dict[str, Any] = self.request("/health").json()
+        return answer
+
+    def chat(self, **fields: object) -> httpx.Response:
+        fields = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8, **fields}
+        return self.request("/v1/chat/completions", fields)
+
+    def answers(self) -> bool:
+        with suppress(OSError):
+            return self.chat().status_code == 200
+        return False
+
+    def wait_until_it_answers(self) -> None:
+        self.device.wait_for(self.answers, "an answered request", READY_SECONDS)
+
+
+def unit_value(text: str, key: str) -> str:
+    """The last value of a key in a unit file."""
+    found = re.findall(rf"^{key}=(.*)$", text, re.MULTILINE)
+    assert found, f"no {key}"
+    value: str = found[-1]
+    return value

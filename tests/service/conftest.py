@@ -1,0 +1,46 @@
+"""Devices that edgellm is installed on; each module has its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.lab.fixtures import MakeDevice, device_folder, make_device, rootfs
+from tests.lab.rootfs import PYTHON_OF_SUITE
+from tests.service.appliance import Appliance, build_wheel
+
+from edgellm.engines.cache_directory import default_cache_dir, models_dir
+from edgellm.engines.source import resolve
+
+__all__ = ["device_folder", "make_device", "rootfs"]
+
+MakeAppliance = Callable[..., Appliance]
+
+
+@pytest.fixture(scope="session")
+def wheel(rootfs: Path, device_folder: Path) -> Path:
+    """Skips where this environment's packages are for another Python than the devices'."""
+    if sys.version_info[:2] != PYTHON_OF_SUITE:
+        needed = ".".join(map(str, PYTHON_OF_SUITE))
+        assert os.environ.get("EDGELLM_CI") != "1", f"the gate must run with Python {needed}"
+        pytest.skip(f"needs an environment of Python {needed}, which devices have")
+    return build_wheel(device_folder / "wheel")
+
+
+@pytest.fixture(scope="session")
+def model_folder() -> Path:
+    """Of the default model, downloaded when it is not there."""
+    return resolve("smollm2-135m-instruct", models_dir(default_cache_dir(os.environ))).path.parent
+
+
+@pytest.fixture(scope="module")
+def make_appliance(make_device: MakeDevice, wheel: Path, model_folder: Path) -> MakeAppliance:
+    """``make_appliance("name")``: not booted yet; ``with_model=False`` for one without the default model."""
+
+    def make(name: str, *, with_model: bool = True) -> Appliance:
+        return Appliance.make(make_device, name, wheel, model_folder if with_model else None)
+
+    return make

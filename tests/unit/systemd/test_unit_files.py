@@ -1,0 +1,158 @@
+"""The units say what the code means: exit codes, times, users, and no key that the oldest podman does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.systemd.unit_file import SYSTEMD, Sections, read_unit, unit_files, value, values
+
+from edgellm import errors
+from edgellm.cli.arguments import UsageError
+from edgellm.cli.main import VERBS, parser_of
+from edgellm.config import AdmissionSettings
+from edgellm.service.install.installation import USER_NUMBER
+from edgellm.serving.worker.settings import WorkerSettings
+
+UNITS = SYSTEMD / "both/usr/local/lib/systemd/system"
+VENV = SYSTEMD / "venv/usr/local/lib/systemd/system"
+CONTAINER = SYSTEMD / "container/usr/share/containers/systemd"
+FAILURE = UNITS / "edgellm.service.d/10-failure.conf"
+
+# What a restart does not mend. The others may pass: a port that is taken, a hub without an answer, a full disk.
+LASTING = (
+    UsageError,
+    errors.ModelError,
+    errors.EngineError,
+    errors.ModelSourceError,
+    errors.HubAccessError,
+    errors.EngineUntrustedError,
+    errors.RuntimeUnavailableError,
+    errors.EngineMissingError,
+    errors.ConfigError,
+)
+PASSING = (
+    errors.PortUnavailableError,
+    errors.HubUnavailableError,
+    errors.CacheError,
+    errors.InsufficientMemoryError,
+    errors.BuildFailedError,
+    errors.WorkerFailedError,
+)
+
+# Keys of [Container] in the manual of podman 4.9, the oldest that must do.
+PODMAN_4_9_KEYS = """
+AddCapability AddDevice Annotation AutoUpdate ContainerName ContainersConfModule DNS DNSOption DNSSearch
+DropCapability Entrypoint Environment EnvironmentFile EnvironmentHost Exec ExposeHostPort GIDMap GlobalArgs Group
+HealthCmd HealthInterval HealthOnFailure HealthRetries HealthStartPeriod HealthStartupCmd HealthStartupInterval
+HealthStartupRetries HealthStartupSuccess HealthStartupTimeout HealthTimeout HostName Image IP IP6 Label LogDriver
+Mask Mount Network NoNewPrivileges Notify PidsLimit PodmanArgs PublishPort Pull ReadOnly ReadOnlyTmpfs Rootfs
+RunInit SeccompProfile Secret SecurityLabelDisable SecurityLabelFileType SecurityLabelLevel SecurityLabelNested
+SecurityLabelType ShmSize SubGIDMap SubUIDMap Sysctl Timezone Tmpfs UIDMap Ulimit Unmask User UserNS VolatileTmp
+Volume WorkingDir
+"""
+SANDBOX = (
+    *("CapabilityBoundingSet", "DevicePolicy", "LockPersonality", "MemoryDenyWriteExecute", "NoNewPrivileges"),
+    *("RestrictAddressFamilies", "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID", "RemoveIPC", "UMask"),
+    *("SystemCallArchitectures", "SystemCallErrorNumber", "SystemCallFilter", "User", "Group"),
+)
+
+
+@pytest.mark.parametrize(
+    "path", [FAILURE, UNITS / "edgellm-prewarm.service.d/10-failure.conf"], ids=lambda p: p.parent.name
+)
+def test_exit_codes_that_no_restart_mends_prevent_one(path: Path) -> None:
+    codes = {int(code) for code in value(read_unit(path), "Service", "RestartPreventExitStatus").split()}
+    assert codes == {kind.exit_code for kind in LASTING}
+    assert not codes & {kind.exit_code for kind in PASSING}
+
+
+def test_a_stop_leaves_time_for_the_drain_and_the_workers() -> None:
+    workers = WorkerSettings()
+    needed_seconds = (
+        AdmissionSettings().shutdown_drain_seconds + workers.shutdown_grace_seconds + workers.terminate_grace_seconds
+    )
+    stop_seconds = int(value(read_unit(FAILURE), "Service", "TimeoutStopSec").removesuffix("s"))
+    assert stop_seconds > needed_seconds
+    (arguments,) = [
+        text for text in values(read_unit(CONTAINER / "edgellm.container"), "Container", "PodmanArgs") if "stop" in text
+    ]
+    podman_seconds = int(arguments.partition("--stop-timeout=")[2].split()[0])
+    assert needed_seconds < podman_seconds < stop_seconds
+
+
+def test_a_worker_that_hangs_is_replaced_before_the_watchdog_could_mean_it() -> None:
+    watchdog_seconds = int(value(read_unit(FAILURE), "Service", "WatchdogSec").removesuffix("s"))
+    assert watchdog_seconds > WorkerSettings().ping_deadline_seconds
+
+
+@pytest.mark.parametrize("path", unit_files(".container"), ids=lambda path: path.name)
+def test_quadlets_have_only_keys_that_podman_4_9_knows(path: Path) -> None:
+    sections = read_unit(path)
+    assert set(sections) <= {"Unit", "Container", "Service", "Install"}
+    assert {key for key, _ in sections["Container"]} <= set(PODMAN_4_9_KEYS.split())
+
+
+@pytest.mark.parametrize("path", unit_files(".container"), ids=lambda path: path.name)
+def test_containers_may_do_little(path: Path) -> None:
+    sections = read_unit(path)
+    for key, wanted in {
+        "ReadOnly": "true",
+        "NoNewPrivileges": "true",
+        "DropCapability": "all",
+        "Pull": "never",
+        "User": str(USER_NUMBER),
+        "Group": str(USER_NUMBER),
+    }.items():
+        assert value(sections, "Container", key) == wanted
+    written = [text for text in values(sections, "Container", "Volume") if not text.endswith(":ro")]
+    assert written == ["/var/lib/edgellm:/var/lib/edgellm"]
+
+
+def test_the_user_has_one_number_everywhere() -> None:
+    text = (SYSTEMD / "both/usr/local/lib/sysusers.d/edgellm.conf").read_text()
+    assert f"u edgellm {USER_NUMBER} " in text
+    wrapper = (SYSTEMD / "container/usr/local/bin/edgellm").read_text()
+    assert f"--user={USER_NUMBER}:{USER_NUMBER}" in wrapper
+
+
+def test_the_server_never_builds_and_prewarm_is_what_does() -> None:
+    for sections, key, section in (
+        (read_unit(VENV / "edgellm.service"), "ExecStart", "Service"),
+        (read_unit(CONTAINER / "edgellm.container"), "Exec", "Container"),
+    ):
+        assert value(sections, section, key).endswith("serve --no-build-on-start")
+    assert value(read_unit(VENV / "edgellm-prewarm.service"), "Service", "ExecStart").endswith("edgellm prewarm")
+    assert value(read_unit(CONTAINER / "edgellm-prewarm.container"), "Container", "Exec") == "prewarm"
+    parser_of("serve").parse_args(["--no-build-on-start"])
+    parser_of("prewarm").parse_args([])
+
+
+def _sandbox(sections: Sections) -> list[tuple[str, str]]:
+    return [
+        (key, text) for key, text in sections["Service"] if key in SANDBOX or key.startswith(("Protect", "Private"))
+    ]
+
+
+def test_server_and_prewarm_are_confined_alike() -> None:
+    assert _sandbox(read_unit(VENV / "edgellm.service")) == _sandbox(read_unit(VENV / "edgellm-prewarm.service"))
+    gpu = SYSTEMD / "venv-gpu/usr/local/lib/systemd/system"
+    server, prewarm = (read_unit(gpu / f"{name}.service.d/20-gpu.conf") for name in ("edgellm", "edgellm-prewarm"))
+    assert server == prewarm
+
+
+def test_both_ways_wait_for_the_same_units() -> None:
+    for name in ("edgellm", "edgellm-prewarm"):
+        venv, container = read_unit(VENV / f"{name}.service"), read_unit(CONTAINER / f"{name}.container")
+        for key in ("Wants", "After", "Before"):
+            assert values(venv, "Unit", key) == values(container, "Unit", key)
+        assert venv["Install"] == container["Install"]
+
+
+def test_the_wrappers_know_verbs_that_there_are() -> None:
+    for mode in ("venv", "container"):
+        text = (SYSTEMD / mode / "usr/local/bin/edgellm").read_text()
+        cases = [line.strip() for line in text.splitlines() if line.rstrip().endswith(")") and line[:1].isalpha()]
+        named = {word for line in cases for word in line.rstrip(")").split(" | ") if word.isalpha()}
+        assert named, text
+        assert named - {"reload"} <= set(VERBS)
