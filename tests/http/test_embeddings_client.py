@@ -58,6 +58,15 @@ def test_vectors_are_those_of_the_reference(client: openai.OpenAI, checkpoint: P
         np.testing.assert_allclose(item.embedding, other.embedding, atol=TOLERANCE)
 
 
+def test_a_long_list_of_inputs_keeps_its_order(client: openai.OpenAI, daemon: Daemon) -> None:
+    alone = {text: client.embeddings.create(model=MODEL, input=text).data[0].embedding for text in TEXTS}
+    inputs = TEXTS * 100
+    answer = client.embeddings.create(model=MODEL, input=inputs)
+    for item, text in zip(answer.data, inputs, strict=True):
+        np.testing.assert_allclose(item.embedding, alone[text], atol=TOLERANCE)
+    daemon.wait_for(daemon.is_idle)
+
+
 def test_the_model_list_shows_the_size(daemon: Daemon) -> None:
     shown = httpx.get(f"{daemon.url}/v1/models/{MODEL}").json()["edgellm"]
     assert shown["embeddings"] == {"size": VARIANT.hidden_size, "shorter_sizes": []}

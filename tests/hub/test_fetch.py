@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from huggingface_hub import snapshot_download
 from tests.hub.hub_server import KNOWN_USER, HubServer
+from tests.models.pooling import write_pooling
 
 from edgellm.engines.checkpoint import Checkpoint
 from edgellm.engines.checkpoint_digest import checkpoint_digest
+from edgellm.engines.embedding_output import embedding_output
 from edgellm.engines.hub.hub_id import HubId
 from edgellm.engines.hub.removal import remove_model
 from edgellm.engines.progress import Progress
@@ -54,6 +56,20 @@ def test_only_what_a_model_needs_is_fetched(
     beside = {".gitattributes", "README.md", "consolidated.safetensors", "figures/benchmark.png"}
     assert names == set(checkpoint_files) - beside - {"pytorch_model.bin", "pytorch_model.bin.index.json"}
     assert not hub.saw("consolidated|pytorch_model|README|png|gitattributes")
+
+
+def test_how_a_model_embeds_is_fetched_with_it(
+    hub: HubServer, checkpoint_files: dict[str, bytes], models_dir: Path, tmp_path: Path
+) -> None:
+    size = json.loads(checkpoint_files["config.json"])["hidden_size"]
+    pooling = write_pooling(tmp_path, size)
+    listed = {name: (pooling / name).read_bytes() for name in ("modules.json", "1_Pooling/config.json")}
+    beside = {"1_Pooling/README.md": b"#", "2_Dense/config.json": b"{}", "onnx/config.json": b"{}"}
+    hub.repository(ID, {**checkpoint_files, **listed, **beside})
+    source = resolve(ID, models_dir)
+    assert {name: (source.path / name).read_bytes() for name in listed} == listed
+    assert not names_in(source.path) & set(beside)
+    assert embedding_output(source).size == size
 
 
 def test_a_model_that_is_here_asks_no_hub(hub: HubServer, checkpoint_files: dict[str, bytes], models_dir: Path) -> None:

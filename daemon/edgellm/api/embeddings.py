@@ -44,7 +44,8 @@ async def embeddings(service: ApiService, request: Request) -> GenerationRespons
             model.name, [_vector(choice, body.dimensions or output.size) for choice in choices], usage, body
         )
 
-    job = GenerationJob(model.name, prompts, caller.request_id, caller.client)
+    # One after another in one slot: a long list leaves the others to other requests.
+    job = GenerationJob(model.name, prompts, caller.request_id, caller.client, slots_max=1)
     shape = AnswerShape(stream=None, whole=whole, as_asked=_as_asked)
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
 

@@ -24,6 +24,7 @@ JSON_SEPARATORS_MAX: Final = 2**19  # commas and opening brackets of a body: wha
 INLINE_BODY_BYTES: Final = 16 * 2**10  # parsed on the event loop; larger ones in a thread
 CHOICES_MAX: Final = 8
 PROMPTS_MAX: Final = 64
+INPUTS_MAX: Final = 2048  # of one request for embeddings
 SEQUENCES_MAX: Final = 64  # of one request: its prompts times n
 BLOCKS_MAX: Final = 256  # of an Anthropic message: text, calls and results of one turn together
 TOOL_CALLS_MAX: Final = 128

@@ -146,7 +146,8 @@ def _facts_of_gguf(path: Path) -> dict[str, object]:
 
 
 def _facts_of_checkpoint(path: Path) -> dict[str, object]:
-    from edgellm.engines.checkpoint import CONFIG_FILE, Checkpoint
+    from edgellm.engines.checkpoint import Checkpoint
+    from edgellm.engines.checkpoint_names import CONFIG_FILE
     from edgellm.engines.lowering.model_config import decoder_config
 
     checkpoint = Checkpoint(path)

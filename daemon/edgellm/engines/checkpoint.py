@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgellm.engines.checkpoint_names import (
+    CONFIG_FILE,
+    INDEX_FILE,
+    MAX_SMALL_FILE_BYTES,
+    SINGLE_FILE,
+    TOKENIZER_FILE,
+)
 from edgellm.engines.json_file import parse_object, read_object, read_text_file
 from edgellm.engines.safetensors_file import SafetensorsFile
 from edgellm.engines.safetensors_header import StoredTensor
 from edgellm.errors import CheckpointError, ModelSourceError
 
-CONFIG_FILE = "config.json"
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
-GENERATION_CONFIG_FILE = "generation_config.json"
-TOKENIZER_FILE = "tokenizer.json"
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-SPECIAL_TOKENS_FILE = "special_tokens_map.json"
-CHAT_TEMPLATE_FILE = "chat_template.jinja"
-MAX_SMALL_FILE_BYTES = 16 << 20
 MAX_SHARDS = 4096
 
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgellm.engines.checkpoint_names import CONFIG_FILE, MODULES_FILE
 from edgellm.engines.gguf_file import read_gguf_without_arrays
 from edgellm.engines.json_file import read_object, read_text_file
 from edgellm.engines.source import ModelSource, SourceKind
 from edgellm.errors import CheckpointError
 
-MODULES_FILE = "modules.json"
-CONFIG_FILE = "config.json"
 MAX_CONFIG_BYTES = 1 << 20
 MAX_SIZE = 1 << 20
 

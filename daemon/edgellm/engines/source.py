@@ -19,6 +19,8 @@ from edgellm.errors import ModelSourceError
 
 ENGINE_FILES = ("llm.engine", "dllm.engine", "spec_base.engine", "llm.gguf")
 TOKENIZER_FILE = "tokenizer.json"
+VOCABULARY_FILES = frozenset({"vocab.json", "merges.txt"})  # which NVIDIA's builder makes one of
+SAVE_TOKENIZER = "save the tokenizer in its fast form, beside the weights"
 
 
 class SourceKind(Enum):
@@ -146,5 +148,5 @@ def refuse_folder(label: str, file_names: Iterable[str]) -> None:
                 f"{label}: weights are in PyTorch files only, which can run code when read: convert them to safetensors"
             )
         raise ModelSourceError(f"{label}: no weights (no .safetensors file)")
-    if TOKENIZER_FILE not in names:
-        raise ModelSourceError(f"{label}: no {TOKENIZER_FILE}: save the tokenizer in its fast form, beside the weights")
+    if TOKENIZER_FILE not in names and not names >= VOCABULARY_FILES:
+        raise ModelSourceError(f"{label}: no {TOKENIZER_FILE}: {SAVE_TOKENIZER}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgellm.engines.checkpoint import CHAT_TEMPLATE_FILE, MAX_SMALL_FILE_BYTES, TOKENIZER_CONFIG_FILE
+from edgellm.engines.checkpoint_names import CHAT_TEMPLATE_FILE, MAX_SMALL_FILE_BYTES, TOKENIZER_CONFIG_FILE
 from edgellm.engines.json_file import read_object, read_text_file
 from edgellm.errors import CheckpointError
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgellm.engines.checkpoint import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
+from edgellm.engines.checkpoint_names import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
 from edgellm.engines.json_file import parse_object, read_object, read_text_file
 from edgellm.engines.template_file import chat_template
 from edgellm.errors import EdgeLLMError

@@ -35,7 +35,8 @@ _log = logging.getLogger(__name__)
 class GenerationJob:
     """What a client asks of one model: ``choices`` sequences of each prompt.
 
-    ``client`` is whom fairness counts by. ``request_id`` is unique among what that client has running.
+    ``client`` is whom fairness counts by. ``request_id`` is unique among what that client has running. ``slots_max``
+    is how many sequences may run at a time; None: as many as there are slots.
     """
 
     model: str
@@ -43,6 +44,7 @@ class GenerationJob:
     request_id: str
     client: str = ""
     choices: int = 1
+    slots_max: int | None = None
 
 
 class EngineClient:
@@ -180,7 +182,7 @@ class EngineClient:
                 raise RequestError("The prompt is empty: it has no tokens.", param="prompt")
             requests += (_choice(encoded, number) for number in range(job.choices))
         report.entered_queue_seconds = time.monotonic()
-        leases = await model.admission.acquire(job.client, len(requests))
+        leases = await model.admission.acquire(job.client, min(len(requests), job.slots_max or len(requests)))
         report.granted_seconds = time.monotonic()
         generation = Generation(
             requests,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import struct
 from typing import Any
@@ -84,6 +85,23 @@ def test_each_input_gets_its_vector_in_order(input: Any, signs: list[int]) -> No
         assert answer.json["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
         assert (answer.json["object"], answer.json["model"]) == ("list", "tiny")
         assert all(generation.request.embedding for generation in lane.generations)
+
+    run(scenario())
+
+
+def test_a_list_of_any_length_that_openai_takes_goes_through_one_slot() -> None:
+    async def scenario() -> None:
+        lane = embedder()
+        lane.script = lambda generation: asyncio.get_running_loop().call_soon(embed, generation)
+        answer = await ask(lane, input=["two" if index % 3 else "one" for index in range(2048)])
+        assert answer.status == 200
+        data = answer.json["data"]
+        assert [item["index"] for item in data] == list(range(2048))
+        assert all((item["embedding"][0] < 0) == bool(item["index"] % 3) for item in data)
+        assert lane.most_occupied == 1
+        refused = await ask(embedder(), input=["x"] * 2049)
+        assert (refused.status, refused.error["param"]) == (400, "input")
+        assert "2048" in refused.error["message"]
 
     run(scenario())
 

@@ -9,6 +9,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from tests.models.pooling import write_pooling
 from tests.models.safetensors_writer import FloatArray, write_safetensors
 from tests.models.tiny_checkpoints import VARIANTS, TinyModel, make_weights, write_checkpoint
 from tests.models.tiny_gguf import gguf_weights, write_gguf
@@ -179,6 +180,38 @@ def test_a_silent_config_is_tied_when_there_is_no_head(tmp_path: Path, tied: boo
     checkpoint = written(tmp_path, replace(LLAMA, tied=tied))
     edit(checkpoint / "config.json", lambda config: config.pop("tie_word_embeddings"))
     assert ("output.weight" in tensors_of(lower(checkpoint))) is not tied
+
+
+def bare(weights: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    """As a decoder alone has them: without a head, and without the name of the model around it."""
+    return {name.removeprefix("model."): value for name, value in weights.items() if name != "lm_head.weight"}
+
+
+@pytest.mark.parametrize("variant", ["llama", "qwen3", "qwen2"])
+def test_a_decoder_that_was_saved_alone_gives_the_same_file(tmp_path: Path, variant: str) -> None:
+    model = replace(VARIANTS[variant], tied=True, shard_count=1)
+    whole, alone = write_checkpoint(tmp_path / "whole", model), write_checkpoint(tmp_path / "alone", model)
+    write_safetensors(alone / "model.safetensors", bare(make_weights(model)), model.dtype)
+    expected, found = tensors_of(lower(whole)), tensors_of(lower(alone))
+    assert list(found) == list(expected)
+    assert all(np.array_equal(found[name].data, expected[name].data) for name in expected)
+
+
+def test_a_decoder_without_its_head_embeds_and_does_not_generate(tmp_path: Path) -> None:
+    model = replace(LLAMA, tied=False)
+    checkpoint = written(tmp_path, model)
+    write_safetensors(checkpoint / "model.safetensors", bare(make_weights(model)), "f32")
+    with pytest.raises(CheckpointError, match=r"tensor lm_head\.weight is missing"):
+        plan_for(ModelSource(SourceKind.SAFETENSORS, checkpoint, "tiny"), "f32")
+    write_pooling(checkpoint, model.hidden_size)
+    assert "output.weight" not in tensors_of(lower(checkpoint))
+
+
+def test_a_checkpoint_without_a_fast_tokenizer_is_not_for_this_runtime(tmp_path: Path) -> None:
+    checkpoint = written(tmp_path)
+    (checkpoint / "tokenizer.json").unlink()
+    with pytest.raises(UnsupportedModelError, match=r"no tokenizer\.json, which the native runtime needs"):
+        lower(checkpoint)
 
 
 def test_buffers_of_old_checkpoints_are_passed_over(tmp_path: Path) -> None:

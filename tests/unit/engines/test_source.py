@@ -127,6 +127,13 @@ def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
     assert "no tokenizer.json" in refusal(folder_with(tmp_path, "config.json", "model.safetensors"), tmp_path)
 
 
+def test_a_vocabulary_with_its_merges_is_a_tokenizer_too(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, "config.json", "model.safetensors", "vocab.json")
+    assert "no tokenizer.json" in refusal(folder, tmp_path)
+    (folder / "merges.txt").touch()
+    assert resolve(str(folder), tmp_path / "models").path == folder
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_text("x")

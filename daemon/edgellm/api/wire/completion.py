@@ -11,24 +11,24 @@ from edgellm.api.wire.fields import invalid, neutral
 from edgellm.api.wire.sampling import SamplingFields
 
 
-def text_or_token_prompts(value: object) -> list[str | list[int]]:
+def text_or_token_prompts(value: object, most: int = limits.PROMPTS_MAX) -> list[str | list[int]]:
     """A string, an array of strings, an array of token ids, or an array of such arrays, as a list of prompts."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not value:
         raise invalid("must be a string or an array that is not empty")
     if all(isinstance(entry, str) for entry in value):
-        return _bounded(value)
+        return _bounded(value, most)
     if all(_is_token_id(entry) for entry in value):
         return [value]
     if all(isinstance(entry, list) and entry and all(_is_token_id(token) for token in entry) for entry in value):
-        return _bounded(value)
+        return _bounded(value, most)
     raise invalid("must hold either strings, or token ids, or arrays of token ids")
 
 
-def _bounded(prompts: list[str | list[int]]) -> list[str | list[int]]:
-    if len(prompts) > limits.PROMPTS_MAX:
-        raise invalid(f"must hold at most {limits.PROMPTS_MAX} prompts")
+def _bounded(prompts: list[str | list[int]], most: int) -> list[str | list[int]]:
+    if len(prompts) > most:
+        raise invalid(f"must hold at most {most} entries")
     return prompts
 
 

@@ -12,9 +12,13 @@ from edgellm.api.wire.fields import Advisory, WireModel
 from edgellm.api.wire.sampling import Count
 
 
+def _inputs(value: object) -> list[str | list[int]]:
+    return text_or_token_prompts(value, limits.INPUTS_MAX)
+
+
 class EmbeddingsRequest(WireModel):
     model: str = Field(max_length=limits.NAME_CHARACTERS_MAX)
-    input: Annotated[list[Any], BeforeValidator(text_or_token_prompts, str | list[str] | list[int] | list[list[int]])]
+    input: Annotated[list[Any], BeforeValidator(_inputs, str | list[str] | list[int] | list[list[int]])]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Count | None = None
     user: Annotated[Any, Advisory()] = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgellm.engines import checkpoint as names
+from edgellm.engines import checkpoint_names as names
 from edgellm.engines.bundle import (
     CHAT_TEMPLATE_FILE,
     CONFIG_FILE,
@@ -29,9 +29,9 @@ from edgellm.engines.lowering.tensor_map import plan_tensors
 from edgellm.engines.lowering.vocabulary import Vocabulary, read_vocabulary
 from edgellm.engines.progress import Progress, ProgressCallback
 from edgellm.engines.resources.native_memory import NativeShape
-from edgellm.engines.source import ModelSource
+from edgellm.engines.source import SAVE_TOKENIZER, ModelSource
 from edgellm.engines.template_file import chat_template
-from edgellm.errors import ModelSourceError
+from edgellm.errors import ModelSourceError, UnsupportedModelError
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -45,6 +45,10 @@ class CheckpointPlan:
         self.quantisation = "q8_0" if quantisation == "auto" else quantisation
         try:
             self._checkpoint = Checkpoint(source.path)
+            if not (source.path / names.TOKENIZER_FILE).exists():
+                raise UnsupportedModelError(
+                    f"{source.path}: no {names.TOKENIZER_FILE}, which the native runtime needs: {SAVE_TOKENIZER}"
+                )
             self._config = decoder_config(source.path / names.CONFIG_FILE, self._checkpoint.config)
             self._tensors = plan_tensors(self._config, self._checkpoint)
             self.checkpoint_digest = checkpoint_digest(source.path)

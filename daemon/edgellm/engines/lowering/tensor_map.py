@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgellm.engines.checkpoint import Checkpoint, LocatedTensor
+from edgellm.engines.checkpoint_names import MODULES_FILE
 from edgellm.engines.lowering.model_config import DecoderConfig
 from edgellm.errors import CheckpointError, UnsupportedModelError
 
 EMBEDDING = "token_embd.weight"
 OUTPUT = "output.weight"
 ROPE_FACTORS = "rope_freqs.weight"
+_HEAD = "lm_head.weight"
+_DECODER = "model."
+"""Before the names of a causal model's tensors; a decoder that was saved alone, as for embeddings, has them bare."""
 # Buffers that old checkpoints carry and that follow from the configuration.
-_DERIVED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq|model\.rotary_emb\.inv_freq")
+_DERIVED = re.compile(r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,14 @@ class TensorPlan:
 
 def plan_tensors(config: DecoderConfig, checkpoint: Checkpoint) -> TensorPlan:
     """Every tensor of the model, found and of the right shape, and none left over."""
-    kv_head_count = config.kv_head_count or _kv_heads_from_weights(config, checkpoint)
-    tied = config.tied if config.tied is not None else "lm_head.weight" not in checkpoint.tensors
+    prefix = _DECODER if any(name.startswith(_DECODER) for name in checkpoint.tensors) else ""
+    kv_head_count = config.kv_head_count or _kv_heads_from_weights(config, checkpoint, prefix)
+    has_head = _HEAD in checkpoint.tensors
+    # A model that only embeds needs no head, whatever the configuration of the whole model says.
+    only_embeds = not prefix and not has_head and (checkpoint.directory / MODULES_FILE).exists()
+    tied = not has_head if config.tied is None or only_embeds else config.tied
     located: list[tuple[MappedTensor, LocatedTensor]] = []
-    for mapped in _expected(config, kv_head_count, tied):
+    for mapped in _expected(config, kv_head_count, tied, prefix):
         tensor = checkpoint.tensors.get(mapped.source)
         if tensor is None:
             if mapped.optional:
@@ -57,13 +65,13 @@ def plan_tensors(config: DecoderConfig, checkpoint: Checkpoint) -> TensorPlan:
     return TensorPlan(tuple(located), kv_head_count)
 
 
-def _expected(config: DecoderConfig, kv_head_count: int, tied: bool) -> Iterator[MappedTensor]:
+def _expected(config: DecoderConfig, kv_head_count: int, tied: bool, prefix: str) -> Iterator[MappedTensor]:
     hidden, inner, size = config.hidden_size, config.intermediate_size, config.head_size
     query_rows, kv_rows = config.head_count * size, kv_head_count * size
     query_heads, kv_heads = (config.head_count, kv_head_count) if config.family.permuted else (0, 0)
-    yield MappedTensor("model.embed_tokens.weight", EMBEDDING, (config.vocab_size, hidden))
+    yield MappedTensor(prefix + "embed_tokens.weight", EMBEDDING, (config.vocab_size, hidden))
     for layer in range(config.layer_count):
-        source, target = f"model.layers.{layer}.", f"blk.{layer}."
+        source, target = f"{prefix}layers.{layer}.", f"blk.{layer}."
         yield MappedTensor(source + "input_layernorm.weight", target + "attn_norm.weight", (hidden,))
         for name, rows, heads in (("q", query_rows, query_heads), ("k", kv_rows, kv_heads), ("v", kv_rows, 0)):
             projection = f"{source}self_attn.{name}_proj."
@@ -77,14 +85,14 @@ def _expected(config: DecoderConfig, kv_head_count: int, tied: bool) -> Iterator
         yield MappedTensor(source + "mlp.gate_proj.weight", target + "ffn_gate.weight", (inner, hidden))
         yield MappedTensor(source + "mlp.up_proj.weight", target + "ffn_up.weight", (inner, hidden))
         yield MappedTensor(source + "mlp.down_proj.weight", target + "ffn_down.weight", (hidden, inner))
-    yield MappedTensor("model.norm.weight", "output_norm.weight", (hidden,))
+    yield MappedTensor(prefix + "norm.weight", "output_norm.weight", (hidden,))
     if not tied:
-        yield MappedTensor("lm_head.weight", OUTPUT, (config.vocab_size, hidden))
+        yield MappedTensor(_HEAD, OUTPUT, (config.vocab_size, hidden))
 
 
-def _kv_heads_from_weights(config: DecoderConfig, checkpoint: Checkpoint) -> int:
+def _kv_heads_from_weights(config: DecoderConfig, checkpoint: Checkpoint, prefix: str) -> int:
     """Families differ in what an absent num_key_value_heads means; the weights do not."""
-    key = checkpoint.tensors.get("model.layers.0.self_attn.k_proj.weight")
+    key = checkpoint.tensors.get(prefix + "layers.0.self_attn.k_proj.weight")
     if key is None or len(key.stored.shape) != 2 or key.stored.shape[0] % config.head_size:
         return config.head_count
     return key.stored.shape[0] // config.head_size or config.head_count
@@ -94,7 +102,7 @@ def _refuse_unknown(checkpoint: Checkpoint, located: list[tuple[MappedTensor, Lo
     """A tensor that nobody reads would silently change what the model computes."""
     known = {mapped.source for mapped, _ in located}
     if tied:
-        known.add("lm_head.weight")
+        known.add(_HEAD)
     for name, tensor in checkpoint.tensors.items():
         if name not in known and not _DERIVED.fullmatch(name):
             raise UnsupportedModelError(
