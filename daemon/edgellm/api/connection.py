@@ -17,6 +17,8 @@ from edgellm.api.connection_counts import ConnectionCounts
 from edgellm.api.error_body import error_body
 from edgellm.api.settings import ServerSettings
 
+_FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
+
 
 class BoundedHttpProtocol(HttpToolsProtocol):
     """Memory a connection holds before its request starts is bounded by ``head_bytes_max`` and one read.
@@ -45,6 +47,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refusal: tuple[int, str, str] | None = None
         self._probe_timer: asyncio.TimerHandle | None = None
         self._leading_zeros = 0
+        self._goes_on = False  # with the body of a request whose head another parser took
 
     # Start and end of a connection
 
@@ -109,24 +112,62 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._start_head_timer()
         if self._in_head:
             self._head_bytes += len(data)
-        super().data_received(data)
+        self._feed(data)
         if self._in_head and self._head_bytes > self._settings.head_bytes_max and self._refusal is None:
             self._refuse_head()
             self.send_400_response("")
 
+    def _feed(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                except httptools.HttpParserUpgrade as upgrade:
+                    data = data[upgrade.args[0] :]
+                    self._pass_over_upgrade()
+                else:
+                    return
+        except httptools.HttpParserError:
+            self.send_400_response("")
+
+    def _pass_over_upgrade(self) -> None:
+        """An upgrade is an offer that a server need not take: the request is answered as it stands.
+
+        Its parser takes what comes after the head for another protocol, so another one goes on with the body.
+        """
+        framing = [(name, value) for name, value in self.headers if name in _FRAMING_HEADERS]
+        self.parser = httptools.HttpRequestParser(self)
+        self._goes_on = True
+        try:
+            self.parser.feed_data(
+                b"POST / HTTP/1.1\r\n" + b"".join(b"%b: %b\r\n" % header for header in framing) + b"\r\n"
+            )
+        finally:
+            self._goes_on = False
+
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._header_bytes = 0
+        if not self._goes_on:
+            super().on_message_begin()
+            self._header_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        self._count_head(len(url))
+        if not self._goes_on:
+            super().on_url(url)
+            self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        self._count_head(len(name) + len(value))
+        if not self._goes_on:
+            super().on_header(name, value)
+            self._count_head(len(name) + len(value))
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():  # then its body is still to come
+            super().on_message_complete()
 
     def on_headers_complete(self) -> None:
+        if self._goes_on:
+            return
         self._in_head = False
         self._stop_head_timer()
         super().on_headers_complete()

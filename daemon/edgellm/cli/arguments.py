@@ -55,6 +55,7 @@ SERVER_OPTIONS = (
     SettingOption("--unknown-fields", ("server", "unknown_fields"), "refuse|ignore"),
     SettingOption("--cors-origins", ("server", "cors_origins"), "ORIGIN,…"),
     SettingOption("--allowed-hosts", ("server", "allowed_hosts"), "NAME,…"),
+    SettingOption("--trusted-gateways", ("server", "trusted_gateways"), "CIDR,…"),
     SettingOption("--max-queued-requests", ("admission", "max_queued_requests"), "N"),
     SettingOption("--queue-timeout", ("admission", "queue_timeout_seconds"), "SECONDS"),
     SettingOption("--request-timeout", ("admission", "request_timeout_seconds"), "SECONDS"),

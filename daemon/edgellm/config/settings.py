@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Literal
@@ -75,6 +76,12 @@ class ServerSettings(Section):
         default=(),
         description="Names accepted in the Host header, beside this machine's own names, `.local` and addresses.",
     )
+    trusted_gateways: tuple[Text, ...] = Field(
+        default=(),
+        description="Addresses or networks (CIDR) of gateways, such as `10.0.0.5` or `10.0.1.0/24`. What they say in "
+        "`X-Forwarded-For` or `Forwarded` tells limits by address and the log who the client is; anybody else's is "
+        "passed over.",
+    )
     requests_per_minute: Annotated[Whole, Field(ge=1, le=limits.REQUESTS_PER_MINUTE_MAX)] | None = Field(
         default=None, description="Requests one client may send in a minute; beyond it the answer is 429. Unset: any."
     )
@@ -94,6 +101,16 @@ class ServerSettings(Section):
     write_deadline_seconds: Seconds = Field(
         default=60.0, description="Time a client has to take a piece of the answer."
     )
+
+    @field_validator("trusted_gateways")
+    @classmethod
+    def _gateways_are_networks(cls, gateways: tuple[str, ...]) -> tuple[str, ...]:
+        for gateway in gateways:
+            try:
+                ipaddress.ip_network(gateway)
+            except ValueError as error:
+                raise ValueError(f"holds what is no address or network: {error}") from None
+        return gateways
 
     @model_validator(mode="after")
     def _certificate_has_its_key(self) -> ServerSettings:

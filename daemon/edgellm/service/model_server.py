@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from typing import TextIO, cast
 
 import uvloop
 from pydantic import ValidationError
@@ -16,6 +18,7 @@ from edgellm.parsing.answer_parser import AUTO
 from edgellm.runtime.llm import LLM
 from edgellm.service.address import bind_host, listen
 from edgellm.service.host_names import own_names
+from edgellm.service.logs import LogLines
 from edgellm.service.notify import Supervisor
 from edgellm.service.runner import Application, Daemon
 from edgellm.serving.engine_client import EngineClient
@@ -23,6 +26,8 @@ from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress
 from edgellm.serving.opened_llm import opened_llm
 
 CLIENT_NAME = "api_key"
+
+_log = logging.getLogger(__name__)
 
 
 def serve_model(
@@ -38,7 +43,10 @@ def serve_model(
     tool_call_parser: str = AUTO,
     enable_auto_tool_choice: bool = True,
 ) -> None:
-    """Returns after SIGINT or SIGTERM, once what ran has ended and the LLM is closed. Call it on the main thread."""
+    """Returns after SIGINT or SIGTERM, once what ran has ended and the LLM is closed. Call it on the main thread.
+
+    What `edgellm serve` prints is logged at info.
+    """
 
     async def open_lanes(report: ReportProgress) -> OpenedModel:
         return opened_llm(llm)
@@ -66,7 +74,15 @@ def serve_model(
         return Application(create_app(client, api))
 
     try:
-        daemon = Daemon(settings, listener, [spec], make_app, supervisor=supervisor, with_keys=bool(keys))
+        daemon = Daemon(
+            settings,
+            listener,
+            [spec],
+            make_app,
+            supervisor=supervisor,
+            output=cast("TextIO", LogLines(_log)),
+            with_keys=bool(keys),
+        )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(daemon.run())
     finally:

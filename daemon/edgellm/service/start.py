@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import ipaddress
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from contextlib import suppress
 import uvloop
 
 from edgellm.api.app import create_app
+from edgellm.api.forwarded import ForwardedClients
 from edgellm.api.keys import ApiKey, KeyRing
 from edgellm.api.settings import ApiSettings
 from edgellm.config import Settings
@@ -61,7 +63,9 @@ def _serve(settings: Settings, supervisor: Supervisor) -> int:
 
         def make_app(client: EngineClient) -> Application:
             app = create_app(client, api_settings(settings, listener, keys))
-            return Application(AccessLog(app), _reloaded_files(settings, app.state.keys, certificate))
+            gateways = [ipaddress.ip_network(gateway) for gateway in settings.server.trusted_gateways]
+            files = _reloaded_files(settings, app.state.keys, certificate)
+            return Application(ForwardedClients(AccessLog(app), gateways), files)
 
         daemon = Daemon(
             settings,

@@ -128,6 +128,55 @@ def test_a_head_beyond_its_bounds_is_a_431(head: bytes, piece_bytes: int) -> Non
     run(scenario())
 
 
+@pytest.mark.parametrize("upgrade", [b"websocket", b"h2c"])
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("size_bytes", [0, 9000])
+@pytest.mark.parametrize("piece_bytes", [1, 50, 100_000])
+def test_an_offer_to_upgrade_is_passed_over(
+    upgrade: bytes, chunked: bool, size_bytes: int, piece_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Java's client makes one with every request over plain HTTP, bodies and all."""
+    received: list[bytes] = []
+
+    async def note(scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while (message := await receive())["type"] == "http.request":
+            body += message["body"]
+            if not message["more_body"]:
+                break
+        received.append(body)
+        await greet(scope, receive, send)
+
+    async def scenario() -> None:
+        protocol, transport = connect(app=note)
+        body = b"x" * size_bytes
+        head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\n" % upgrade
+        head += b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"Content-Length: %d\r\n\r\n" % size_bytes
+        framed = (b"%x\r\n%b\r\n" % (size_bytes, body) if body else b"") + b"0\r\n\r\n" if chunked else body
+        sent = head + framed + head + framed + REQUEST  # pipelined, and the connection goes on as it was
+        for start in range(0, len(sent), piece_bytes):
+            protocol.data_received(sent[start : start + piece_bytes])
+        await until(lambda: transport.written.count(b"200 OK") == 3)
+        assert received == [body, body, b""]
+        transport.close()
+
+    run(scenario())
+    assert caplog.records == []
+
+
+def test_a_body_that_is_none_is_refused_after_an_offer_to_upgrade_too() -> None:
+    async def scenario() -> None:
+        protocol, transport = connect()
+        head = (
+            b"POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        protocol.data_received(head + b"no length\r\n")
+        assert (transport.status, transport.error_code) == (400, "invalid_value")
+        transport.close()
+
+    run(scenario())
+
+
 def test_a_body_does_not_count_as_head() -> None:
     async def scenario() -> None:
         protocol, transport = connect(head_bytes_max=1000)

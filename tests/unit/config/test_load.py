@@ -81,6 +81,15 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
         ("[server]\nport = -1", "edgellm.toml: server.port must be at least 0"),
         ('[server]\nhost = ""', "edgellm.toml: server.host must not be empty"),
         ('[server]\ncors_origins = "x"', "edgellm.toml: server.cors_origins must be a list"),
+        (
+            '[server]\ntrusted_gateways = ["10.0.0.0/8", "10.0.0.1/8"]',
+            "edgellm.toml: server.trusted_gateways holds what is no address or network: 10.0.0.1/8 has host bits set",
+        ),
+        (
+            '[server]\ntrusted_gateways = ["gateway.lan"]',
+            "edgellm.toml: server.trusted_gateways holds what is no address or network: "
+            "'gateway.lan' does not appear to be an IPv4 or IPv6 network",
+        ),
         ("[server]\ncors_origins = [1]", "edgellm.toml: server.cors_origins must be a text"),
         ("[server]\ninsecure_no_keys = 1", "edgellm.toml: server.insecure_no_keys must be true or false"),
         (
