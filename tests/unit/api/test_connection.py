@@ -167,10 +167,8 @@ def test_an_offer_to_upgrade_is_passed_over(
 def test_a_body_that_is_none_is_refused_after_an_offer_to_upgrade_too() -> None:
     async def scenario() -> None:
         protocol, transport = connect()
-        head = (
-            b"POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
-        protocol.data_received(head + b"no length\r\n")
+        head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+        protocol.data_received(head + b"Transfer-Encoding: chunked\r\n\r\nno length\r\n")
         assert (transport.status, transport.error_code) == (400, "invalid_value")
         transport.close()
 

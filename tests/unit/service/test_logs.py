@@ -83,7 +83,7 @@ def test_the_journal_is_known_by_its_stream(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_lines_for_people_become_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    stream = LogLines(logging.getLogger("tests.said"))
+    stream = logs.LogLines(logging.getLogger("tests.said"))
     for piece in ("edgellm: listen", "ing\n\n  URL %s\nunfin", "ished"):
         assert stream.write(piece) == len(piece)
     assert [record.getMessage() for record in caplog.records] == ["edgellm: listening", "URL %s"]
