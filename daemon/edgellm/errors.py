@@ -28,6 +28,7 @@
     │   ├── GuideLimitError      a sound guide met a limit of the grammar engine while it was followed
     │   ├── ModelNotFoundError
     │   ├── StoredResponseNotFoundError
+    │   ├── RecordNotFoundError
     │   └── DuplicateRequestIdError
     ├── AdmissionError               the request is fine; the server cannot take it now
     │   ├── ServerBusyError
@@ -184,6 +185,10 @@ class ModelNotFoundError(RequestError):
 
 
 class StoredResponseNotFoundError(RequestError):
+    code = "not_found"
+
+
+class RecordNotFoundError(RequestError):
     code = "not_found"
 
 

@@ -54,7 +54,7 @@ async def serving(
     spec: WorkerSpec, replicas: int = 1, settings: WorkerSettings = SETTINGS, **admission: Any
 ) -> AsyncIterator[EngineClient]:
     """A client whose model is open, or has failed to open."""
-    specs = [replace(spec, name=f"{spec.name}/{number}") for number in range(replicas)]
+    specs = [replace(spec, name=f"{spec.name}/{number}", replica=number) for number in range(replicas)]
 
     async def open_model(report: ReportProgress) -> OpenedModel:
         return await Replicas(specs, settings, report).open()

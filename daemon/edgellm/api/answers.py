@@ -128,6 +128,31 @@ class ModelList(TypedDict):
     data: list[ModelObject]
 
 
+class RequestRecord(TypedDict):
+    """Times are seconds, null for a stage that was not reached."""
+
+    time: str
+    id: str
+    client: str
+    route: str
+    model: str
+    lanes: list[str]
+    priority: Literal["high", "normal", "low"]
+    outcome: Literal["success", "refused", "saturated", "unavailable", "disconnected", "timed_out", "error"]
+    error: str | None
+    choices: int
+    finish_reasons: dict[str, int]
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    queue_seconds: float | None
+    prefill_seconds: float | None
+    decode_seconds: float | None
+    native_seconds: float | None
+    total_seconds: float | None
+    metadata: NotRequired[dict[str, str]]
+
+
 class ErrorDetails(TypedDict):
     message: str
     type: str

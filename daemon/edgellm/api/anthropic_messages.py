@@ -20,7 +20,6 @@ from edgellm.api.wire.sampling import JsonSchemaFormat, ResponseFormat
 from edgellm.errors import RequestError
 from edgellm.runtime.answer_plan import AnswerPlan
 from edgellm.runtime.generation import GenerationRequest
-from edgellm.serving.engine_client import GenerationJob
 from edgellm.serving.model import ServedModel
 
 PROTOCOL_VERSIONS = ("2023-06-01", "2026-10-21")
@@ -44,7 +43,7 @@ async def messages(service: ApiService, request: Request) -> GenerationResponse:
     model = service.engine.model(body.model)
     plan, as_asked = _plan(model, body)
     generation = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
-    job = GenerationJob(model.name, [generation], caller.request_id, caller.client)
+    job = caller.job(model.name, [generation], metadata=body.metadata)
     shows_thinking = body.thinking is None or body.thinking.display != "omitted"
     head = MessageHead(caller.request_id, model.name, body.stop_sequences, shows_thinking)
     shape = AnswerShape(

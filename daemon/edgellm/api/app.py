@@ -26,10 +26,11 @@ from edgellm.api.keys import KeyRing
 from edgellm.api.openapi import describe
 from edgellm.api.response_store import ResponseStore
 from edgellm.api.responses import delete_response, responses, stored_response
-from edgellm.api.service import ApiService
+from edgellm.api.service import ApiService, caller_of
 from edgellm.api.settings import ApiSettings
 from edgellm.api.status_page import HEADERS as STATUS_PAGE_HEADERS
 from edgellm.api.status_page import status_page
+from edgellm.errors import RecordNotFoundError
 from edgellm.serving.engine_client import EngineClient
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -43,6 +44,8 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
     def revoked(client: str) -> None:
         engine.end_client(client)
         store.forget(client)
+        if engine.records is not None:
+            engine.records.forget(client)
 
     keys = KeyRing(settings.api_keys, on_revoked=revoked)
     counters = HttpCounters()
@@ -56,7 +59,7 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
         redirect_slashes=False,
     )
     app.state.keys = keys
-    app.add_middleware(Gate, settings=settings, keys=keys, counters=counters)
+    app.add_middleware(Gate, settings=settings, keys=keys, counters=counters, note_refused=engine.note_refused)
 
     async def live(request: Request) -> Response:
         return JSONResponse({"status": "alive"})
@@ -73,6 +76,11 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
 
     async def one_model(request: Request) -> Response:
         return JSONResponse(models.model_object(engine.model(request.path_params["model_id"])))
+
+    async def one_record(request: Request) -> Response:
+        if engine.records is None:
+            raise RecordNotFoundError("This server keeps no records of requests.")
+        return JSONResponse(engine.records.find(caller_of(request).client, request.path_params["request_id"]))
 
     async def metrics(request: Request) -> Response:
         text = generate_latest(engine.counters.registry) + generate_latest(counters.registry)
@@ -93,6 +101,7 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
         ("DELETE", "/v1/responses/{response_id:path}"): partial(delete_response, service),
         ("POST", "/v1/messages"): partial(messages, service),
         ("POST", "/v1/messages/count_tokens"): partial(count_tokens, service),
+        ("GET", "/v1/records/{request_id:path}"): one_record,
         ("GET", "/v1/models"): all_models,
         ("GET", "/v1/models/{model_id:path}"): one_model,
         ("GET", "/health/live"): live,

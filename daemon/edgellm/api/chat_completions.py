@@ -16,7 +16,7 @@ from edgellm.api.whole_format import chat_answer
 from edgellm.api.wire.chat import ChatRequest
 from edgellm.errors import RequestError
 from edgellm.runtime.generation import GenerationRequest
-from edgellm.serving.engine_client import EngineClient, GenerationJob
+from edgellm.serving.engine_client import EngineClient
 
 
 async def chat_completions(service: ApiService, request: Request) -> GenerationResponse:
@@ -28,7 +28,7 @@ async def chat_completions(service: ApiService, request: Request) -> GenerationR
     params = chat_sampling(body, model.sampling, capabilities)
     plan = model.plan(chat_prompt(body), params, guide_asked_as=guide_field(body))
     request_of_lane = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
-    job = GenerationJob(model.name, [request_of_lane], caller.request_id, caller.client, body.n)
+    job = caller.job(model.name, [request_of_lane], body.n, body.metadata)
     top_logprobs = (body.top_logprobs or 0) if body.logprobs else None
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
     kind = "chat.completion.chunk" if body.stream else "chat.completion"

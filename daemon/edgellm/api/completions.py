@@ -14,7 +14,6 @@ from edgellm.api.whole_format import best_choices, completion_answer
 from edgellm.api.wire.completion import CompletionRequest
 from edgellm.errors import RequestError
 from edgellm.runtime.generation import GenerationRequest, TextPrompt, TokenPrompt
-from edgellm.serving.engine_client import GenerationJob
 
 
 async def completions(service: ApiService, request: Request) -> GenerationResponse:
@@ -32,7 +31,7 @@ async def completions(service: ApiService, request: Request) -> GenerationRespon
         )
         for prompt in body.prompt
     ]
-    job = GenerationJob(model.name, prompts, caller.request_id, caller.client, body.sequences)
+    job = caller.job(model.name, prompts, body.sequences, body.metadata)
     choices = len(prompts) * body.n
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
     head = StreamHead(f"cmpl-{caller.request_id}", "text_completion", int(time.time()), model.name)

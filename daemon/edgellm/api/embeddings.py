@@ -18,7 +18,6 @@ from edgellm.engines.embedding_output import EmbeddingOutput
 from edgellm.errors import RequestError, UnsupportedParameterError, WorkerFailedError
 from edgellm.runtime.generation import GenerationRequest, TextPrompt, TokenPrompt
 from edgellm.runtime.sampling_params import SamplingParams
-from edgellm.serving.engine_client import GenerationJob
 
 _FLOAT_BYTES = 4
 
@@ -45,7 +44,7 @@ async def embeddings(service: ApiService, request: Request) -> GenerationRespons
         )
 
     # One after another in one slot: a long list leaves the others to other requests.
-    job = GenerationJob(model.name, prompts, caller.request_id, caller.client, slots_max=1)
+    job = caller.job(model.name, prompts, slots_max=1)
     shape = AnswerShape(stream=None, whole=whole, as_asked=_as_asked)
     return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
 

@@ -14,6 +14,7 @@ from edgellm.errors import (
     KeyRevokedError,
     ModelNotFoundError,
     RateLimitedError,
+    RecordNotFoundError,
     RequestCancelledError,
     RequestError,
     RequestTimeoutError,
@@ -43,6 +44,7 @@ def nothing_at_this_path() -> HttpError:
 _STATUS_OF: tuple[tuple[type[EdgeLLMError], int], ...] = (
     (ModelNotFoundError, 404),
     (StoredResponseNotFoundError, 404),
+    (RecordNotFoundError, 404),
     (DuplicateRequestIdError, 409),
     (RequestError, 400),
     (ServerBusyError, 429),

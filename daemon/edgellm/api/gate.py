@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgellm.api import cors, hosts, limits
 from edgellm.api.client_limits import ClientLimits
 from edgellm.api.credentials import client_of
-from edgellm.api.error_mapping import Headers, HttpError, error_response, nothing_at_this_path
+from edgellm.api.error_mapping import Headers, HttpError, described, error_response, nothing_at_this_path
 from edgellm.api.failure_log import log_failure
 from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import ClientGoneError, too_large
@@ -20,6 +21,12 @@ from edgellm.api.request_ids import made_request_id, request_id_of
 from edgellm.api.routes import Access, Body, Dialect, Route, dialect_at, routes_at
 from edgellm.api.settings import ApiSettings
 from edgellm.errors import UnsupportedParameterError
+from edgellm.serving.report import Outcome, outcome_of_error
+
+UNRECORDED = "edgellm.unrecorded"
+"""In the state of a request's scope: True until serving has it, which counts and records it from then on."""
+
+NoteRefused = Callable[[str, str, str, Outcome, str], None]  # client, request id, route, outcome, error code
 
 _SLASHES = re.compile(r"/{2,}")
 _RAW_SLASHES = re.compile(rb"/{2,}")
@@ -28,11 +35,14 @@ _RAW_SLASHES = re.compile(rb"/{2,}")
 class Gate:
     """Refuses what no route may see, and gives every answer its request id, its CORS headers and its error shape."""
 
-    def __init__(self, app: ASGIApp, settings: ApiSettings, keys: KeyRing, counters: HttpCounters) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: ApiSettings, keys: KeyRing, counters: HttpCounters, note_refused: NoteRefused
+    ) -> None:
         self._app = app
         self._settings = settings
         self._keys = keys
         self._counters = counters
+        self._note_refused = note_refused
         self._limits = ClientLimits(settings.requests_per_minute, settings.concurrent_requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,6 +72,7 @@ class Gate:
             log_failure(answer.id, error)
             if isinstance(error, UnsupportedParameterError):
                 self._counters.unsupported_field(error.param or "")
+            self._note(scope, error)
             if answer.started:
                 raise BrokenAnswerError from None
             await self._refuse(scope, error, receive, answer)
@@ -92,12 +103,22 @@ class Gate:
             "request_id": answer.id,
             "client": client or (peer[0] if peer else ""),
             "cache_domain": client if client and self._keys.has_had_several_clients else "",
+            "route": route.path,
+            UNRECORDED: route.generates,
         }
         if route.body is Body.NONE:
             await self._app(scope, receive, answer.send)
             return
         with self._limits.request(scope["state"]["client"]):
             await self._app(scope, receive, answer.send)
+
+    def _note(self, scope: Scope, error: Exception) -> None:
+        """A known client's request for an answer that no model has heard of; of others serving says it itself."""
+        state = scope.get("state", {})
+        if state.get(UNRECORDED):
+            _, _, code, _ = described(error)
+            outcome = Outcome.REFUSED if isinstance(error, HttpError) else outcome_of_error(error)
+            self._note_refused(state["client"], state["request_id"], state["route"], outcome, code)
 
     async def _refuse(self, scope: Scope, error: Exception, receive: Receive, answer: _Answer) -> None:
         status, headers, body = error_response(error, answer.dialect, answer.id)

@@ -15,6 +15,7 @@ from edgellm.api.body_writer import body_writer_of
 from edgellm.api.client_presence import ClientPresence
 from edgellm.api.event_stream import EventStream
 from edgellm.api.failure_log import log_failure
+from edgellm.api.gate import UNRECORDED
 from edgellm.api.stream_format import StreamFormat
 from edgellm.api.usage import Usage
 from edgellm.api.whole_format import Choice
@@ -65,6 +66,7 @@ class GenerationResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with ClientPresence(receive) as presence:
+            scope["state"][UNRECORDED] = False
             try:
                 generation = await presence.unless_gone(self._engine.generate(self._job))
             except RequestError as error:

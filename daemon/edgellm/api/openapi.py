@@ -10,7 +10,15 @@ from typing import Any, Literal
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from edgellm.api.answers import ChatCompletion, EmbeddingList, ErrorAnswer, ModelList, ModelObject, TextCompletion
+from edgellm.api.answers import (
+    ChatCompletion,
+    EmbeddingList,
+    ErrorAnswer,
+    ModelList,
+    ModelObject,
+    RequestRecord,
+    TextCompletion,
+)
 from edgellm.api.anthropic_answers import AnthropicErrorAnswer, AnthropicMessage, TokenCount
 from edgellm.api.response_answers import DeletedResponse, ResponseObject
 from edgellm.api.routes import ROUTES, Access, Body, Dialect, Route, dialect_at
@@ -44,6 +52,7 @@ _OPERATIONS: dict[str, _Operation] = {
     "/v1/responses": _Operation("Answer items", ResponsesRequest, ResponseObject, streams=True),
     "/v1/responses/{response_id:path}": _Operation("Show a response that was kept", answer=ResponseObject),
     "DELETE /v1/responses/{response_id:path}": _Operation("Forget a response", answer=DeletedResponse),
+    "/v1/records/{request_id:path}": _Operation("Show what became of one of your requests", answer=RequestRecord),
     "/v1/models": _Operation("List the models", answer=ModelList),
     "/v1/models/{model_id:path}": _Operation("Show a model", answer=ModelObject),
     "/health/live": _Operation("The process answers"),

@@ -31,7 +31,6 @@ from edgellm.api.wire.sampling import JsonSchemaFormat, ResponseFormat
 from edgellm.errors import RequestError, UnsupportedParameterError
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.sampling_params import SamplingParams
-from edgellm.serving.engine_client import GenerationJob
 
 _SCHEMA = "text.format.schema"
 _FIELDS = {
@@ -72,7 +71,7 @@ async def responses(service: ApiService, request: Request) -> GenerationResponse
     except RequestError as error:
         raise names.rename(error) from None
     generation = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
-    job = GenerationJob(model.name, [generation], caller.request_id, caller.client)
+    job = caller.job(model.name, [generation], metadata=body.metadata)
     head = ResponseHead(
         request_id=caller.request_id,
         created_at=int(time.time()),

@@ -34,6 +34,7 @@ class Route:
     access: Access = Access.KEY
     body: Body = Body.NONE
     any_host: bool = False  # exempt from the Host and Origin checks
+    generates: bool = False  # its requests are counted and recorded, also those refused before they reach a model
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -42,14 +43,15 @@ class Route:
 
 
 ROUTES: tuple[Route, ...] = (
-    Route("/v1/chat/completions", "POST", body=Body.JSON),
-    Route("/v1/completions", "POST", body=Body.JSON),
-    Route("/v1/embeddings", "POST", body=Body.JSON),
-    Route("/v1/responses", "POST", body=Body.JSON),
+    Route("/v1/chat/completions", "POST", body=Body.JSON, generates=True),
+    Route("/v1/completions", "POST", body=Body.JSON, generates=True),
+    Route("/v1/embeddings", "POST", body=Body.JSON, generates=True),
+    Route("/v1/responses", "POST", body=Body.JSON, generates=True),
     Route("/v1/responses/{response_id:path}", "GET"),
     Route("/v1/responses/{response_id:path}", "DELETE"),
-    Route("/v1/messages", "POST", body=Body.JSON),
+    Route("/v1/messages", "POST", body=Body.JSON, generates=True),
     Route("/v1/messages/count_tokens", "POST", body=Body.JSON),
+    Route("/v1/records/{request_id:path}", "GET"),
     Route("/v1/models", "GET"),
     Route("/v1/models/{model_id:path}", "GET"),
     Route("/health/live", "GET", Access.PUBLIC, any_host=True),

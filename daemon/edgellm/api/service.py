@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,7 +16,8 @@ from edgellm.api.response_store import ResponseStore
 from edgellm.api.settings import ApiSettings
 from edgellm.api.wire.fields import ParseContext, WireModel
 from edgellm.api.wire.validation import validated
-from edgellm.serving.engine_client import EngineClient
+from edgellm.runtime.generation import GenerationRequest
+from edgellm.serving.engine_client import EngineClient, GenerationJob
 
 Model = TypeVar("Model", bound=WireModel)
 
@@ -27,6 +29,26 @@ class Caller:
     client: str
     cache_domain: str
     request_id: str
+    route: str
+
+    def job(
+        self,
+        model: str,
+        prompts: Sequence[GenerationRequest],
+        choices: int = 1,
+        metadata: object = None,
+        slots_max: int | None = None,
+    ) -> GenerationJob:
+        return GenerationJob(
+            model,
+            prompts,
+            self.request_id,
+            self.client,
+            choices,
+            slots_max,
+            route=self.route,
+            metadata=_kept_metadata(metadata),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +77,17 @@ class ApiService:
 
 def caller_of(request: Request) -> Caller:
     state = request.scope["state"]
-    return Caller(state["client"], state["cache_domain"], state["request_id"])
+    return Caller(state["client"], state["cache_domain"], state["request_id"], state["route"])
+
+
+def _kept_metadata(metadata: object) -> Mapping[str, str]:
+    """What goes into a record: short texts by short names, as the protocols have them; nothing of anything else."""
+    if not isinstance(metadata, dict) or len(metadata) > limits.METADATA_ENTRIES_MAX:
+        return {}
+    is_short = all(
+        isinstance(value, str)
+        and len(name) <= limits.METADATA_KEY_CHARACTERS_MAX
+        and len(value) <= limits.METADATA_VALUE_CHARACTERS_MAX
+        for name, value in metadata.items()
+    )
+    return metadata if is_short else {}

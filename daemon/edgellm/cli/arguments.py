@@ -64,6 +64,7 @@ SERVER_OPTIONS = (
     SettingOption("--engine-cache-max-size-gb", ("engines", "cache_max_size_gb"), "GB"),
     SettingOption("--build-on-start", ("engines", "build_on_start")),
     SettingOption("--clear-engine-cache", ("engines", "clear_on_start")),
+    SettingOption("--records", ("records", "file"), "FILE"),
     SettingOption("--log-level", ("log", "level"), "LEVEL"),
     SettingOption("--log-format", ("log", "format"), "text|json"),
 )

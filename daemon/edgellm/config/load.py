@@ -137,6 +137,7 @@ def _anchor_paths(tree: dict[str, Any], folder: Path) -> None:
     anchor(tree, "cache_dir", only_if_dotted=False)
     for key in ("api_keys_file", "tls_certificate_file", "tls_key_file"):
         anchor(tree.get("server"), key, only_if_dotted=False)
+    anchor(tree.get("records"), "file", only_if_dotted=False)
     engines = tree.get("engines")
     folders = engines.get("read_only_dirs") if isinstance(engines, dict) else None
     if isinstance(engines, dict) and isinstance(folders, list):

@@ -317,6 +317,25 @@ class WorkerLimits(Section):
     restart_window_seconds: Seconds = Field(default=600.0, description="Time over which replacements are counted.")
 
 
+class RecordsSettings(Section):
+    """A line of JSON for every request that ended. Off unless `file` is set."""
+
+    file: Path | None = Field(
+        default=None,
+        description="File that gets the lines, closed to other users; SIGHUP opens it anew. A file that cannot be "
+        "written costs the lines, never a request. `GET /v1/records/ID` shows a client its latest ones.",
+    )
+    max_bytes: Annotated[Whole, Field(ge=limits.RECORDS_FILE_BYTES_MIN, le=limits.RECORDS_FILE_BYTES_MAX)] = Field(
+        default=64 * 2**20, description="Size of the file at which it is put aside as `FILE.1` and begun anew."
+    )
+    files_kept: Annotated[Whole, Field(ge=0, le=limits.RECORDS_FILES_MAX)] = Field(
+        default=4, description="Files put aside that stay; the oldest goes."
+    )
+    include_text: Flag = Field(
+        default=False, description="Put prompts and answers into the file. Off, no text of a request is kept anywhere."
+    )
+
+
 class LogSettings(Section):
     """What is written to standard error."""
 
@@ -337,6 +356,7 @@ class Settings(Section):
     admission: AdmissionSettings = Field(default=AdmissionSettings(), description="Queue and deadlines.")
     engines: EngineSettings = Field(default=EngineSettings(), description="Engine bundles.")
     workers: WorkerLimits = Field(default=WorkerLimits(), description="Worker processes.")
+    records: RecordsSettings = Field(default=RecordsSettings(), description="Records of requests.")
     log: LogSettings = Field(default=LogSettings(), description="Log.")
     models: Annotated[tuple[ModelSettings, ...], Field(max_length=limits.MODELS_MAX)] = Field(
         default=(),

@@ -112,7 +112,7 @@ def _worker_specs(model: ModelSettings, name: str, settings: Settings) -> list[W
         log_format=settings.log.format,
         log_to_journal=goes_to_journal(),
     )
-    return [replace(spec, name=f"{name}/{number}") for number in range(model.replicas)]
+    return [replace(spec, name=f"{name}/{number}", replica=number) for number in range(model.replicas)]
 
 
 def _worker_settings(settings: Settings) -> WorkerSettings:

@@ -25,6 +25,8 @@ from edgellm.service.reload import ReloadedFiles, Reloader
 from edgellm.service.tls import authority_beside
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.model import ModelSpec, ModelState
+from edgellm.serving.record_file import RecordFileSettings
+from edgellm.serving.records import RecordSettings
 from edgellm.serving.settings import ServingSettings
 
 WATCH_SECONDS = 0.1
@@ -66,11 +68,17 @@ class Daemon:
 
     async def run(self) -> None:
         """Raises the error of a required model that did not load; the exit code is the error's."""
-        client = EngineClient(self._specs, serving_settings(self._settings))
+        client = EngineClient(self._specs, serving_settings(self._settings), record_settings(self._settings))
         application = self._make_app(client)
         server = HttpServer(application.app, http_settings(self._settings), self._tls)
         reloader = Reloader(application.files)
-        stop = _Signals(reloader.reload_now)
+
+        def hung_up() -> None:
+            reloader.reload_now()
+            if client.records is not None:
+                client.records.reopen()
+
+        stop = _Signals(hung_up)
         stop.install()
         watching = asyncio.create_task(reloader.watch())
         heartbeat = Heartbeat(client, self._supervisor, self._listener.url)
@@ -197,6 +205,14 @@ def serving_settings(settings: Settings) -> ServingSettings:
         queue_timeout_seconds=admission.queue_timeout_seconds,
         request_timeout_seconds=admission.request_timeout_seconds,
     )
+
+
+def record_settings(settings: Settings) -> RecordSettings | None:
+    records = settings.records
+    if records.file is None:
+        return None
+    file = RecordFileSettings(records.file.expanduser(), records.max_bytes, records.files_kept)
+    return RecordSettings(file, records.include_text)
 
 
 def http_settings(settings: Settings) -> HttpSettings:

@@ -14,6 +14,7 @@ from edgellm.serving.report import Outcome, RequestReport
 if TYPE_CHECKING:
     from edgellm.serving.model import ServedModel
 
+RECORD_RESULTS = ("written", "lost")
 _SECONDS_OF_REQUESTS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _SECONDS_BETWEEN_TOKENS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1)
 
@@ -42,10 +43,17 @@ class Counters:
         )
         self._token_gap = histogram("inter_token_seconds", "Time between tokens.", _SECONDS_BETWEEN_TOKENS)
         self._total = histogram("request_seconds", "Time from arrival to the end.", _SECONDS_OF_REQUESTS)
+        self._records = counter("records", "Records of requests that were written or lost.", "result")
+        for result in RECORD_RESULTS:
+            self._records.labels(result)
         self.registry.register(_StateCollector(models))
         for name in models:
             for outcome in Outcome:
                 self._requests.labels(name, outcome.value)
+
+    def count_records(self, result: str, lines: int) -> None:
+        """``result`` is one of RECORD_RESULTS. Thread-safe."""
+        self._records.labels(result).inc(lines)
 
     def token_gap(self, model: str) -> Callable[[float], None]:
         observe: Callable[[float], None] = self._token_gap.labels(model).observe
@@ -107,10 +115,10 @@ class _StateCollector(Collector):
         )
         steps = GaugeMetricFamily("edgellm_lane_steps", "Steps the runtime completed.", labels=["model", "lane"])
         for name, model in self._models.items():
-            for number, lane in enumerate(model.lanes):
+            for lane in model.lanes:
                 counters = lane.counters()
-                steps.add_metric([name, str(number)], counters.steps_completed)
+                steps.add_metric([name, lane.name], counters.steps_completed)
                 for family, values in ((scheduling, counters.scheduling), (cache, counters.context_cache)):
                     for counter, value in (values or {}).items():
-                        family.add_metric([name, str(number), counter], value)
+                        family.add_metric([name, lane.name, counter], value)
         yield from (scheduling, cache, steps)

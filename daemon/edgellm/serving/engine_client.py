@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from edgellm.errors import (
     ConfigError,
@@ -24,7 +24,9 @@ from edgellm.serving.error_frames import error_frames
 from edgellm.serving.generation import CancelCause, Generation
 from edgellm.serving.lane import Lane
 from edgellm.serving.model import LoadProgress, ModelEvent, ModelSpec, OpenedModel, ServedModel
-from edgellm.serving.report import Outcome, RequestReport, outcome_of_error
+from edgellm.serving.priority import Priority
+from edgellm.serving.records import Records, RecordSettings
+from edgellm.serving.report import Outcome, RequestReport, RequestTexts, outcome_of_error
 from edgellm.serving.settings import ServingSettings
 from edgellm.serving.warm_up import produce_a_token
 
@@ -36,7 +38,8 @@ class GenerationJob:
     """What a client asks of one model: ``choices`` sequences of each prompt.
 
     ``client`` is whom fairness counts by. ``request_id`` is unique among what that client has running. ``slots_max``
-    is how many sequences may run at a time; None: as many as there are slots.
+    is how many sequences may run at a time; None: as many as there are slots. ``route`` and ``metadata`` (what the
+    client wants to find it by) are for its record.
     """
 
     model: str
@@ -45,17 +48,26 @@ class GenerationJob:
     client: str = ""
     choices: int = 1
     slots_max: int | None = None
+    route: str = ""
+    priority: Priority = Priority.NORMAL
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 class EngineClient:
     """Models with their lanes, admission in front of them, and what is running. Used from one event loop."""
 
-    def __init__(self, specs: Sequence[ModelSpec], settings: ServingSettings | None = None) -> None:
+    def __init__(
+        self,
+        specs: Sequence[ModelSpec],
+        settings: ServingSettings | None = None,
+        records: RecordSettings | None = None,
+    ) -> None:
         self.settings = settings or ServingSettings()
         self._models = {spec.name: ServedModel(spec, self.settings) for spec in specs}
         if len(self._models) != len(specs):
             raise ConfigError("two models have the same name")
         self.counters = Counters(self._models)
+        self.records = None if records is None else Records(records, self.counters.count_records)
         self._running: dict[tuple[str, str], Generation | None] = {}
         self._revoked: set[tuple[str, str]] = set()  # of those, not started yet
         self._loads: list[asyncio.Task[None]] = []
@@ -140,7 +152,13 @@ class EngineClient:
             model=job.model if job.model in self._models else "",
             choices=len(job.prompts) * job.choices,
             arrived_seconds=time.monotonic(),
+            client=job.client,
+            route=job.route,
+            priority=job.priority,
+            metadata=job.metadata,
         )
+        if self.records is not None and self.records.include_text:
+            report.texts = RequestTexts([prompt for prompt in job.prompts for _ in range(job.choices)])
         key = (job.client, job.request_id)
         try:
             if self._draining:
@@ -225,13 +243,23 @@ class EngineClient:
 
     def _ended(self, generation: Generation, key: tuple[str, str]) -> None:
         self._leave(key)
-        self.counters.observe(generation.report)
+        self._observe(generation.report)
 
     def _refused(self, report: RequestReport, outcome: Outcome, code: str) -> None:
         report.outcome = outcome
         report.error_code = code
         report.ended_seconds = time.monotonic()
+        self._observe(report)
+
+    def note_refused(self, client: str, request_id: str, route: str, outcome: Outcome, code: str) -> None:
+        """Count a request of a known client that was refused before it became a job."""
+        report = RequestReport(request_id, "", 0, time.monotonic(), client=client, route=route)
+        self._refused(report, outcome, code)
+
+    def _observe(self, report: RequestReport) -> None:
         self.counters.observe(report)
+        if self.records is not None:
+            self.records.keep(report)
 
     # Shutdown
 
@@ -261,6 +289,8 @@ class EngineClient:
         await asyncio.gather(*self._loads, return_exceptions=True)
         for model in self._models.values():
             await model.close()
+        if self.records is not None:
+            await asyncio.to_thread(self.records.close)
 
 
 def _choice(encoded: GenerationRequest, number: int) -> GenerationRequest:

@@ -167,6 +167,17 @@ class Generation:
                 self._end()
 
     async def _run_choice(self, slot: _Slot, request: GenerationRequest, choice: _RunningChoice) -> None:
+        report = self.report
+        if report.submitted_seconds is None:
+            report.submitted_seconds = time.monotonic()
+        if slot.lane.name not in report.lanes:
+            report.lanes.append(slot.lane.name)
+        try:
+            await self._submit_choice(slot, request, choice)
+        finally:
+            report.released_seconds = time.monotonic()
+
+    async def _submit_choice(self, slot: _Slot, request: GenerationRequest, choice: _RunningChoice) -> None:
         running = await slot.lane.submit(request, choice)
         self._active.add(running)
         if not slot.is_accepted:
@@ -265,7 +276,7 @@ class _RunningChoice:
     often. So it passes few calls here, and the gaps between tokens are counted many at a time.
     """
 
-    __slots__ = ("_end", "_finish_reason", "_gaps_seconds", "_generation", "_index", "_last_token_seconds")
+    __slots__ = ("_end", "_finish_reason", "_gaps_seconds", "_generation", "_index", "_last_token_seconds", "_pieces")
 
     def __init__(self, generation: Generation, index: int) -> None:
         self._generation = generation
@@ -273,6 +284,8 @@ class _RunningChoice:
         self._finish_reason: str | None = None
         self._last_token_seconds = 0.0  # no token yet
         self._gaps_seconds: list[float] = []
+        texts = generation.report.texts
+        self._pieces = None if texts is None else texts.answers.setdefault(index, [])
         self._end: asyncio.Future[EdgeLLMError | None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -292,6 +305,8 @@ class _RunningChoice:
             elif generation.report.first_token_seconds is None:
                 generation.report.first_token_seconds = now
             self._last_token_seconds = now
+        if self._pieces is not None:
+            self._pieces.append(delta.text)
         if delta.finished:
             self._finish_reason = delta.finish_reason
             generation.report.prompt_tokens += delta.prompt_tokens or 0
@@ -303,6 +318,11 @@ class _RunningChoice:
 
     def ended(self, error: EdgeLLMError | None) -> None:
         self._count_gaps()
+        report = self._generation.report
+        if self._last_token_seconds:
+            report.last_token_seconds = max(report.last_token_seconds or 0.0, self._last_token_seconds)
+        if error is None and self._finish_reason in _GOOD_ENDS:
+            report.finish_reasons[self._finish_reason] += 1
         if error is None and self._finish_reason not in _GOOD_ENDS:
             error = WorkerFailedError("The model's worker ended the request without a result.")
         if not self._end.done():

@@ -33,6 +33,10 @@ class InProcessLane:
         self._closing: asyncio.Task[None] | None = None
 
     @property
+    def name(self) -> str:
+        return "0"  # the only one
+
+    @property
     def capabilities(self) -> Capabilities:
         return self._loaded.capabilities
 

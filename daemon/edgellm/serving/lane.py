@@ -48,6 +48,11 @@ class Lane(Protocol):
     """Thread-safe towards the event loop: every method is called from it and none blocks it."""
 
     @property
+    def name(self) -> str:
+        """Which replica of its model: a number as text. A lane that replaces a lost one has its name."""
+        ...
+
+    @property
     def capabilities(self) -> Capabilities: ...
 
     async def encode(self, request: GenerationRequest) -> GenerationRequest:

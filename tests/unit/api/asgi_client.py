@@ -16,6 +16,7 @@ from edgellm.api.app import create_app
 from edgellm.api.settings import ApiSettings
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.model import ModelSpec
+from edgellm.serving.records import RecordSettings
 from edgellm.serving.settings import ServingSettings
 
 USER_MESSAGE = {"role": "user", "content": "Say hi"}
@@ -163,9 +164,10 @@ async def application(
     *lanes: ScriptedLane,
     settings: ApiSettings | None = None,
     specs: Sequence[ModelSpec] = (),
+    records: RecordSettings | None = None,
     **serving: Any,
 ) -> AsyncIterator[tuple[AsgiClient, EngineClient]]:
-    engine = EngineClient(list(specs) or [spec_of(*lanes)], ServingSettings(**serving))
+    engine = EngineClient(list(specs) or [spec_of(*lanes)], ServingSettings(**serving), records)
     engine.start()
     await engine.opened()
     try:

@@ -22,6 +22,8 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 @asynccontextmanager
 async def serving(*lanes: ScriptedLane, **settings: Any) -> AsyncIterator[EngineClient]:
+    for number, lane in enumerate(lanes):
+        lane.name = str(number)
     engine = EngineClient([spec_of(*lanes)], ServingSettings(**settings))
     engine.start()
     await engine.opened()

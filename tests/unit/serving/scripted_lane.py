@@ -86,6 +86,7 @@ class ScriptedLane:
     """Counts what runs at a time. ``script`` runs for each accepted generation, unless a test drives them by hand."""
 
     def __init__(self, script: Callable[[ScriptedGeneration], None] | None = None, **changes: object) -> None:
+        self.name = "0"
         self.capabilities = capabilities(**changes)
         self.script = script
         self.holds_slots = False

@@ -66,6 +66,10 @@ class WorkerLane:
         return cls(process, encoder, counts, bundle_dir, cancel_grace_seconds)
 
     @property
+    def name(self) -> str:
+        return str(self._process.spec.replica)
+
+    @property
     def capabilities(self) -> Capabilities:
         return self._encoder.capabilities
 

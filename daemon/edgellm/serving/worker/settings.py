@@ -46,6 +46,7 @@ class WorkerSpec:
 
     name: str
     arguments: dict[str, Any]
+    replica: int = 0
     cpus: tuple[int, ...] = ()
     log_level: str = "info"
     log_format: str = "text"
