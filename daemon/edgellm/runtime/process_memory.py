@@ -1,4 +1,4 @@
-"""Memory of this process that was freed and is held by the C library's allocator.
+"""Memory of processes: how much one holds, and how what was freed goes back to the system.
 
 Tokenising takes hundreds of bytes for each token. glibc keeps what was freed of that in the arena of the thread that
 ran: after a prompt of a few megabytes, over a gigabyte that no other thread uses.
@@ -8,12 +8,43 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 # Arenas for all threads together; glibc's own limit is eight for each CPU.
 MALLOC_ARENAS_MAX = 4
 
 _M_ARENA_MAX = -8  # in glibc's malloc.h
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentMemory:
+    """``file_bytes`` are pages of mapped files, such as weights: the system can take them back. The rest it cannot."""
+
+    anonymous_bytes: int
+    file_bytes: int
+    shared_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.anonymous_bytes + self.file_bytes + self.shared_bytes
+
+    @property
+    def unreclaimable_bytes(self) -> int:
+        return self.anonymous_bytes + self.shared_bytes
+
+
+def resident_memory(pid: int | str = "self") -> ResidentMemory | None:
+    """None for a process that is gone, and where there is no /proc. Memory of a GPU is not in it."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
+    except OSError:
+        return None
+    kib = {name: rest.split()[0] for name, _, rest in (line.partition(":") for line in lines) if rest.endswith(" kB")}
+    if "RssAnon" not in kib:  # a zombie has no memory
+        return None
+    return ResidentMemory(*(int(kib[name]) * 1024 for name in ("RssAnon", "RssFile", "RssShmem")))
 
 
 def limit_malloc_arenas() -> bool:

@@ -117,6 +117,11 @@ class Admission:
     def waiting(self) -> int:
         return sum(len(queue) for queue in self._queues.values())
 
+    @property
+    def busy_lanes(self) -> int:
+        """Lanes with at least one sequence."""
+        return sum(self._running[lane] > 0 for lane in self._capacity)
+
     def add_lane(self, lane: Lane, slots: int) -> None:
         self._capacity[lane] = slots
         self._running.setdefault(lane, 0)

@@ -66,7 +66,7 @@ class EngineClient:
         self._models = {spec.name: ServedModel(spec, self.settings) for spec in specs}
         if len(self._models) != len(specs):
             raise ConfigError("two models have the same name")
-        self.counters = Counters(self._models)
+        self.counters = Counters(self._models, lambda: self.ready)
         self.records = None if records is None else Records(records, self.counters.count_records)
         self._running: dict[tuple[str, str], Generation | None] = {}
         self._revoked: set[tuple[str, str]] = set()  # of those, not started yet

@@ -37,11 +37,15 @@ class LaneGeneration(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaneCounters:
-    """Snapshot for health and metrics; keys are the field names of the runtime contract's metrics."""
+    """Snapshot for health and metrics; keys are the field names of the runtime contract's metrics.
+
+    ``resident_bytes`` is what the lane's own process holds, None where it has none.
+    """
 
     scheduling: Mapping[str, int] | None
     context_cache: Mapping[str, int] | None
     steps_completed: int
+    resident_bytes: int | None = None
 
 
 class Lane(Protocol):

@@ -122,6 +122,7 @@ class ServedModel:
         self._settings = settings
         self._last_lane: Lane | None = None
         self.lanes_lost_total = 0
+        self.lanes_restarted_total = 0
         self._lanes_coming_back = 0
         self._lanes_given_up = 0
         self._close_lanes: Callable[[], Awaitable[None]] | None = None
@@ -156,6 +157,7 @@ class ServedModel:
         self._lane_is_missing()
 
     def lane_back(self, lane: Lane) -> None:
+        self.lanes_restarted_total += 1
         self._lanes_coming_back -= 1
         self.lanes = (*self.lanes, lane)
         self._last_lane = lane

@@ -11,6 +11,7 @@ from edgellm.errors import EdgeLLMError, RequestError
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.outputs import StreamDelta
+from edgellm.runtime.process_memory import resident_memory
 from edgellm.runtime.prompt_front_end import prompt_bytes
 from edgellm.runtime.request_encoder import RequestEncoder, encoder_of_bundle
 from edgellm.serving.in_process_lane import INLINE_PROMPT_BYTES
@@ -104,9 +105,11 @@ class WorkerLane:
 
     def counters(self) -> LaneCounters:
         pong = self._process.last_pong
+        memory = resident_memory(self._process.pid)
+        resident_bytes = None if memory is None else memory.total_bytes
         if pong is None:
-            return LaneCounters(scheduling=None, context_cache=None, steps_completed=0)
-        return LaneCounters(pong.scheduling, pong.context_cache, pong.steps_completed)
+            return LaneCounters(None, None, 0, resident_bytes)
+        return LaneCounters(pong.scheduling, pong.context_cache, pong.steps_completed, resident_bytes)
 
     async def close(self) -> None:
         await self._process.close()
