@@ -10,8 +10,9 @@ from starlette.responses import JSONResponse
 
 from edgellm.api.anthropic_format import AnthropicStream, MessageHead, anthropic_answer
 from edgellm.api.anthropic_prompt import anthropic_prompt
+from edgellm.api.client_presence import ClientPresence
 from edgellm.api.field_names import FieldNames
-from edgellm.api.generation_response import AnswerShape, AsAsked, GenerationResponse
+from edgellm.api.generation_response import AnswerShape, AsAsked, GenerationResponse, PreparedAnswer
 from edgellm.api.sampling import chat_sampling
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.wire.anthropic import CountTokensRequest, MessagesRequest, PromptFields
@@ -40,32 +41,40 @@ async def messages(service: ApiService, request: Request) -> GenerationResponse:
     _check_version(request)
     body = await service.read(request, MessagesRequest)
     caller = caller_of(request)
-    model = service.engine.model(body.model)
-    plan, as_asked = _plan(model, body)
-    generation = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
-    job = caller.job(model.name, [generation], metadata=body.metadata)
-    shows_thinking = body.thinking is None or body.thinking.display != "omitted"
-    head = MessageHead(caller.request_id, model.name, body.stop_sequences, shows_thinking)
-    shape = AnswerShape(
-        stream=AnthropicStream(head) if body.stream else None,
-        whole=partial(anthropic_answer, head),
-        answer_format=plan.answer_format,
-        as_asked=as_asked,
-    )
-    return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
+
+    def prepare(model: ServedModel) -> PreparedAnswer:
+        plan, as_asked = _plan(model, body)
+        shows_thinking = body.thinking is None or body.thinking.display != "omitted"
+        head = MessageHead(caller.request_id, model.name, body.stop_sequences, shows_thinking)
+        shape = AnswerShape(
+            stream=AnthropicStream(head) if body.stream else None,
+            whole=partial(anthropic_answer, head),
+            answer_format=plan.answer_format,
+            as_asked=as_asked,
+        )
+        prompt = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
+        return PreparedAnswer([prompt], shape)
+
+    job = caller.job(body.model, metadata=body.metadata)
+    return GenerationResponse(service.engine, job, prepare, service.settings.heartbeat_seconds)
 
 
 async def count_tokens(service: ApiService, request: Request) -> JSONResponse:
-    """Takes no place of the model and no place in its queue."""
+    """Takes no place of the model."""
     _check_version(request)
     body = await service.read(request, CountTokensRequest)
-    model = service.engine.model(body.model)
-    plan, as_asked = _plan(model, body)
-    generation = GenerationRequest(prompt=plan.prompt, params=plan.params)
-    try:
-        tokens = await service.engine.count_prompt_tokens(model.name, generation)
-    except RequestError as error:
-        raise as_asked(error) from None
+    names: list[AsAsked] = []
+
+    def prompt(model: ServedModel) -> GenerationRequest:
+        plan, as_asked = _plan(model, body)
+        names[:] = [as_asked]
+        return GenerationRequest(prompt=plan.prompt, params=plan.params)
+
+    async with ClientPresence(request.receive) as presence:
+        try:
+            tokens = await presence.unless_gone(service.engine.count_prompt_tokens(body.model, prompt))
+        except RequestError as error:
+            raise (names[0](error) if names else error) from None
     return JSONResponse({"input_tokens": tokens})
 
 

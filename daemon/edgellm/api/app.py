@@ -75,7 +75,8 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
         return JSONResponse(models.list_models(engine))
 
     async def one_model(request: Request) -> Response:
-        return JSONResponse(models.model_object(engine.model(request.path_params["model_id"])))
+        name = request.path_params["model_id"]
+        return JSONResponse(models.model_object(engine.model(name), name))
 
     async def one_record(request: Request) -> Response:
         if engine.records is None:

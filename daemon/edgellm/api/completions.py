@@ -6,7 +6,7 @@ import time
 
 from starlette.requests import Request
 
-from edgellm.api.generation_response import AnswerShape, GenerationResponse
+from edgellm.api.generation_response import AnswerShape, GenerationResponse, PreparedAnswer
 from edgellm.api.sampling import completion_sampling, guide_paths
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.stream_format import CompletionStreamFormat, StreamHead
@@ -14,35 +14,38 @@ from edgellm.api.whole_format import best_choices, completion_answer
 from edgellm.api.wire.completion import CompletionRequest
 from edgellm.errors import RequestError
 from edgellm.runtime.generation import GenerationRequest, TextPrompt, TokenPrompt
+from edgellm.serving.model import ServedModel
 
 
 async def completions(service: ApiService, request: Request) -> GenerationResponse:
     body = await service.read(request, CompletionRequest)
     caller = caller_of(request)
-    model = service.engine.model(body.model)
-    capabilities = model.require_capabilities()
-    params = completion_sampling(body, model.sampling, capabilities)
     _check_best_of(body)
-    prompts = [
-        GenerationRequest(
-            prompt=TextPrompt(prompt) if isinstance(prompt, str) else TokenPrompt(prompt),
-            params=params,
-            cache_domain=caller.cache_domain,
+
+    def prepare(model: ServedModel) -> PreparedAnswer:
+        params = completion_sampling(body, model.sampling, model.require_capabilities())
+        prompts = [
+            GenerationRequest(
+                prompt=TextPrompt(prompt) if isinstance(prompt, str) else TokenPrompt(prompt),
+                params=params,
+                cache_domain=caller.cache_domain,
+            )
+            for prompt in body.prompt
+        ]
+        choices = len(prompts) * body.n
+        with_usage = bool(body.stream_options and body.stream_options.include_usage)
+        head = StreamHead(f"cmpl-{caller.request_id}", "text_completion", int(time.time()), model.name)
+        shape = AnswerShape(
+            stream=CompletionStreamFormat(head, choices, body.logprobs, with_usage) if body.stream else None,
+            whole=lambda made, usage: completion_answer(
+                head, body.logprobs, best_choices(made, body.sequences, body.n), usage
+            ),
+            as_asked=guide_paths(body).as_asked,
         )
-        for prompt in body.prompt
-    ]
-    job = caller.job(model.name, prompts, body.sequences, body.metadata)
-    choices = len(prompts) * body.n
-    with_usage = bool(body.stream_options and body.stream_options.include_usage)
-    head = StreamHead(f"cmpl-{caller.request_id}", "text_completion", int(time.time()), model.name)
-    shape = AnswerShape(
-        stream=CompletionStreamFormat(head, choices, body.logprobs, with_usage) if body.stream else None,
-        whole=lambda made, usage: completion_answer(
-            head, body.logprobs, best_choices(made, body.sequences, body.n), usage
-        ),
-        as_asked=guide_paths(body).as_asked,
-    )
-    return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
+        return PreparedAnswer(prompts, shape)
+
+    job = caller.job(body.model, body.sequences, body.metadata)
+    return GenerationResponse(service.engine, job, prepare, service.settings.heartbeat_seconds)
 
 
 def _check_best_of(body: CompletionRequest) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from edgellm.api.generation_response import AnswerShape, GenerationResponse
+from edgellm.api.generation_response import AnswerShape, GenerationResponse, PreparedAnswer
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.whole_format import Choice
 from edgellm.api.wire.embeddings import EmbeddingsRequest
@@ -18,6 +18,7 @@ from edgellm.engines.embedding_output import EmbeddingOutput
 from edgellm.errors import RequestError, UnsupportedParameterError, WorkerFailedError
 from edgellm.runtime.generation import GenerationRequest, TextPrompt, TokenPrompt
 from edgellm.runtime.sampling_params import SamplingParams
+from edgellm.serving.model import ServedModel
 
 _FLOAT_BYTES = 4
 
@@ -25,28 +26,29 @@ _FLOAT_BYTES = 4
 async def embeddings(service: ApiService, request: Request) -> GenerationResponse:
     body = await service.read(request, EmbeddingsRequest)
     caller = caller_of(request)
-    model = service.engine.model(body.model)
-    output = model.require_capabilities().embeddings
-    _check_output(output, body.dimensions)
-    prompts = [
-        GenerationRequest(
-            prompt=TextPrompt(text) if isinstance(text, str) else TokenPrompt(text),
-            params=SamplingParams(temperature=0, max_tokens=1),
-            cache_domain=caller.cache_domain,
-            embedding=True,
-        )
-        for text in body.input
-    ]
 
-    def whole(choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
-        return embeddings_answer(
-            model.name, [_vector(choice, body.dimensions or output.size) for choice in choices], usage, body
-        )
+    def prepare(model: ServedModel) -> PreparedAnswer:
+        output = model.require_capabilities().embeddings
+        _check_output(output, body.dimensions)
+        prompts = [
+            GenerationRequest(
+                prompt=TextPrompt(text) if isinstance(text, str) else TokenPrompt(text),
+                params=SamplingParams(temperature=0, max_tokens=1),
+                cache_domain=caller.cache_domain,
+                embedding=True,
+            )
+            for text in body.input
+        ]
+
+        def whole(choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
+            size = body.dimensions or output.size
+            return embeddings_answer(model.name, [_vector(choice, size) for choice in choices], usage, body)
+
+        return PreparedAnswer(prompts, AnswerShape(stream=None, whole=whole, as_asked=_as_asked))
 
     # One after another in one slot: a long list leaves the others to other requests.
-    job = caller.job(model.name, prompts, slots_max=1)
-    shape = AnswerShape(stream=None, whole=whole, as_asked=_as_asked)
-    return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
+    job = caller.job(body.model, slots_max=1)
+    return GenerationResponse(service.engine, job, prepare, service.settings.heartbeat_seconds)
 
 
 def embeddings_answer(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from edgellm.api.body_writer import body_writer_of
+from edgellm.api.body_writer import BodyWriter, body_writer_of
 from edgellm.api.client_presence import ClientPresence
 from edgellm.api.event_stream import EventStream
 from edgellm.api.failure_log import log_failure
@@ -21,9 +21,11 @@ from edgellm.api.usage import Usage
 from edgellm.api.whole_format import Choice
 from edgellm.errors import EdgeLLMError, RequestError
 from edgellm.parsing.answer_parser import AnswerFormat
+from edgellm.runtime.generation import GenerationRequest
 from edgellm.serving.answer_events import ChoiceEvents
 from edgellm.serving.engine_client import EngineClient, GenerationJob
 from edgellm.serving.generation import CancelCause, ChoiceDelta, Generation
+from edgellm.serving.model import ServedModel
 
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -51,39 +53,71 @@ class AnswerShape:
     as_asked: AsAsked = lambda error: error
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedAnswer:
+    """What is to run, and how its answer is put on the wire."""
+
+    prompts: Sequence[GenerationRequest]
+    shape: AnswerShape
+
+
+Prepare = Callable[[ServedModel], PreparedAnswer]
+"""Called once it is known what the model can do. Raises RequestError, with the names that its protocol has."""
+
+
 class GenerationResponse(Response):
     """Status and headers are sent once the lane has accepted the job; what refuses it before is raised.
 
-    A client that leaves, at any point, cancels the job.
+    ``prepare`` makes the job's prompts. A client that leaves, at any point, cancels the job.
     """
 
-    def __init__(self, engine: EngineClient, job: GenerationJob, shape: AnswerShape, heartbeat_seconds: float) -> None:
+    def __init__(self, engine: EngineClient, job: GenerationJob, prepare: Prepare, heartbeat_seconds: float) -> None:
         self._engine = engine
         self._job = job
-        self._shape = shape
+        self._prepare = prepare
         self._heartbeat_seconds = heartbeat_seconds
-        self._choices = len(job.prompts) * job.choices
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        prepared: list[PreparedAnswer] = []
+
+        def prompts(model: ServedModel) -> Sequence[GenerationRequest]:
+            prepared[:] = [self._prepare(model)]
+            return prepared[0].prompts
+
         async with ClientPresence(receive) as presence:
             scope["state"][UNRECORDED] = False
             try:
-                generation = await presence.unless_gone(self._engine.generate(self._job))
+                generation = await presence.unless_gone(self._engine.generate(replace(self._job, prompts=prompts)))
             except RequestError as error:
-                raise self._shape.as_asked(error) from None
+                raise (prepared[0].shape.as_asked(error) if prepared else error) from None
             presence.on_leave(lambda: generation.cancel(CancelCause.CLIENT_LEFT))
+            shape = prepared[0].shape
+            choices = self._job.choices
+            answer = _Answer(generation, shape, choices, len(prepared[0].prompts) * choices)
             try:
-                if self._shape.stream is None:
-                    await self._send_whole(generation, presence, send)
+                if shape.stream is None:
+                    await answer.send_whole(presence, send)
                 else:
-                    await self._send_stream(generation, self._shape.stream, presence, scope, send)
+                    body = body_writer_of(scope)
+                    await answer.send_stream(shape.stream, presence, body, send, self._heartbeat_seconds)
             finally:
                 generation.cancel(CancelCause.CLIENT_LEFT)
 
-    async def _send_whole(self, generation: Generation, presence: ClientPresence, send: Send) -> None:
+
+class _Answer:
+    """A generation on its way to the client."""
+
+    def __init__(self, generation: Generation, shape: AnswerShape, choices_of_prompt: int, choices: int) -> None:
+        self._generation = generation
+        self._shape = shape
+        self._choices_of_prompt = choices_of_prompt
+        self._choices = choices
+
+    async def send_whole(self, presence: ClientPresence, send: Send) -> None:
+        generation = self._generation
         choices = [Choice() for _ in range(self._choices)]
         parsers = self._parsers()
-        usage = Usage(self._job.choices)
+        usage = Usage(self._choices_of_prompt)
         try:
             while deltas := await generation.next_deltas():
                 for item in deltas:
@@ -104,26 +138,32 @@ class GenerationResponse(Response):
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def _send_stream(
-        self, generation: Generation, stream: StreamFormat, presence: ClientPresence, scope: Scope, send: Send
+    async def send_stream(
+        self,
+        stream: StreamFormat,
+        presence: ClientPresence,
+        writer: BodyWriter | None,
+        send: Send,
+        heartbeat_seconds: float,
     ) -> None:
+        generation = self._generation
         kind = (b"x-edgellm-streaming", generation.capabilities.streaming.encode())
         await send({"type": "http.response.start", "status": 200, "headers": [*_STREAM_HEADERS, kind]})
         opening = stream.opening(generation.prompt_tokens)
         if opening:
             await send({"type": "http.response.body", "body": opening, "more_body": True})
         parsers = self._parsers()
-        usage = Usage(self._job.choices)
-        events = EventStream(stream, parsers, usage, body_writer_of(scope), self._heartbeat_seconds)
+        usage = Usage(self._choices_of_prompt)
+        events = EventStream(stream, parsers, usage, writer, heartbeat_seconds)
         try:
-            while deltas := await self._next_deltas(generation, events, stream.heartbeat, send):
+            while deltas := await self._next_deltas(events, stream.heartbeat, heartbeat_seconds, send):
                 body = events.bytes_of(deltas)
                 if body:
                     await send({"type": "http.response.body", "body": body, "more_body": True})
         except EdgeLLMError as error:
             if presence.gone:
                 return
-            log_failure(self._job.request_id, error)
+            log_failure(generation.report.request_id, error)
             ending = stream.failure(self._shape.as_asked(error) if isinstance(error, RequestError) else error)
         else:
             ending = stream.ending(_counts(usage, parsers))
@@ -134,12 +174,13 @@ class GenerationResponse(Response):
         return None if answer_format is None else [ChoiceEvents(answer_format) for _ in range(self._choices)]
 
     async def _next_deltas(
-        self, generation: Generation, events: EventStream, heartbeat: bytes, send: Send
+        self, events: EventStream, heartbeat: bytes, heartbeat_seconds: float, send: Send
     ) -> list[ChoiceDelta]:
         """Those that could not be written at once; none when the generation has ended."""
+        generation = self._generation
         while not events.begun:
             try:
-                async with asyncio.timeout(self._heartbeat_seconds):
+                async with asyncio.timeout(heartbeat_seconds):
                     return await generation.next_deltas(events.write_at_once)
             except TimeoutError:
                 if not events.begun:

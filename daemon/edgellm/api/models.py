@@ -12,16 +12,29 @@ from edgellm.serving.model import ServedModel
 
 
 def list_models(engine: EngineClient) -> dict[str, Any]:
-    return {"object": "list", "data": [model_object(model) for model in engine.models]}
+    """Every model, each followed by its aliases."""
+    names = [(name, model) for model in engine.models for name in (model.name, *model.spec.aliases)]
+    return {"object": "list", "data": [model_object(model, name) for name, model in names]}
 
 
-def model_object(model: ServedModel) -> dict[str, Any]:
+def model_object(model: ServedModel, name: str) -> dict[str, Any]:
+    """``name`` is the model's, or an alias; answers carry the model's."""
     return {
-        "id": model.name,
+        "id": name,
         "object": "model",
         "created": model.spec.created_unix_seconds,
         "owned_by": "edgellm",
-        "edgellm": {"state": model.state.value, **_abilities(model)},
+        "edgellm": {
+            "state": model.state.value,
+            "alias_of": None if name == model.name else model.name,
+            "aliases": list(model.spec.aliases),
+            "residency": "on_demand" if model.spec.on_demand else "always",
+            "required": model.spec.required,
+            "memory_bytes": model.memory_bytes,
+            "running": model.admission.running,
+            "waiting": model.admission.waiting,
+            **_abilities(model),
+        },
     }
 
 

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from edgellm.api.chat_completions import served_model_name
 from edgellm.api.field_names import FieldNames
-from edgellm.api.generation_response import AnswerShape, GenerationResponse
+from edgellm.api.generation_response import AnswerShape, GenerationResponse, PreparedAnswer
 from edgellm.api.response_format import ResponseHead, ResponseStream, whole_response
 from edgellm.api.response_prompt import Conversation, conversation_of, messages_of_output, response_prompt, tool_origins
 from edgellm.api.response_store import ResponseStore
@@ -31,6 +31,7 @@ from edgellm.api.wire.sampling import JsonSchemaFormat, ResponseFormat
 from edgellm.errors import RequestError, UnsupportedParameterError
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.sampling_params import SamplingParams
+from edgellm.serving.model import ServedModel
 
 _SCHEMA = "text.format.schema"
 _FIELDS = {
@@ -58,36 +59,40 @@ _SAME_FIELDS = (
 async def responses(service: ApiService, request: Request) -> GenerationResponse:
     body = await service.read(request, ResponsesRequest)
     caller = caller_of(request)
-    model = service.engine.model(served_model_name(service.engine, body.model))
-    capabilities = model.require_capabilities()
+    name = served_model_name(service.engine, body.model)
     store = service.responses
     is_stored = _is_stored(body, store)
     conversation = conversation_of(body, _history(body, store, caller))
-    prompt, origins = response_prompt(body, conversation)
-    names = FieldNames(origins, tool_origins(body), "input", fields=_FIELDS)
-    try:
-        params = chat_sampling(_as_chat(body), model.sampling, capabilities)
-        plan = model.plan(prompt, params, guide_asked_as=_SCHEMA)
-    except RequestError as error:
-        raise names.rename(error) from None
-    generation = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
-    job = caller.job(model.name, [generation], metadata=body.metadata)
-    head = ResponseHead(
-        request_id=caller.request_id,
-        created_at=int(time.time()),
-        model=model.name,
-        settings=_settings(body, params, is_stored),
-        top_logprobs=(body.top_logprobs or 0) if TEXT_LOGPROBS in body.include else None,
-        seals_reasoning=ENCRYPTED_REASONING in body.include,
-    )
-    on_end = partial(_keep, store, caller.client, conversation) if is_stored else _forget
-    shape = AnswerShape(
-        stream=ResponseStream(head, on_end) if body.stream else None,
-        whole=partial(whole_response, head, on_end),
-        answer_format=plan.answer_format,
-        as_asked=lambda error: names.rename(plan.guide_paths.as_asked(error)),
-    )
-    return GenerationResponse(service.engine, job, shape, service.settings.heartbeat_seconds)
+
+    def prepare(model: ServedModel) -> PreparedAnswer:
+        capabilities = model.require_capabilities()
+        prompt, origins = response_prompt(body, conversation)
+        names = FieldNames(origins, tool_origins(body), "input", fields=_FIELDS)
+        try:
+            params = chat_sampling(_as_chat(body), model.sampling, capabilities)
+            plan = model.plan(prompt, params, guide_asked_as=_SCHEMA)
+        except RequestError as error:
+            raise names.rename(error) from None
+        head = ResponseHead(
+            request_id=caller.request_id,
+            created_at=int(time.time()),
+            model=model.name,
+            settings=_settings(body, params, is_stored),
+            top_logprobs=(body.top_logprobs or 0) if TEXT_LOGPROBS in body.include else None,
+            seals_reasoning=ENCRYPTED_REASONING in body.include,
+        )
+        on_end = partial(_keep, store, caller.client, conversation) if is_stored else _forget
+        shape = AnswerShape(
+            stream=ResponseStream(head, on_end) if body.stream else None,
+            whole=partial(whole_response, head, on_end),
+            answer_format=plan.answer_format,
+            as_asked=lambda error: names.rename(plan.guide_paths.as_asked(error)),
+        )
+        generation = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
+        return PreparedAnswer([generation], shape)
+
+    job = caller.job(name, metadata=body.metadata)
+    return GenerationResponse(service.engine, job, prepare, service.settings.heartbeat_seconds)
 
 
 async def stored_response(service: ApiService, request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,7 +16,6 @@ from edgellm.api.response_store import ResponseStore
 from edgellm.api.settings import ApiSettings
 from edgellm.api.wire.fields import ParseContext, WireModel
 from edgellm.api.wire.validation import validated
-from edgellm.runtime.generation import GenerationRequest
 from edgellm.serving.engine_client import EngineClient, GenerationJob
 
 Model = TypeVar("Model", bound=WireModel)
@@ -34,14 +33,14 @@ class Caller:
     def job(
         self,
         model: str,
-        prompts: Sequence[GenerationRequest],
         choices: int = 1,
         metadata: object = None,
         slots_max: int | None = None,
     ) -> GenerationJob:
+        """Of which only the prompts are still to come."""
         return GenerationJob(
             model,
-            prompts,
+            (),
             self.request_id,
             self.client,
             choices,

@@ -6,7 +6,6 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edgellm.cli.arguments import UsageError, load_from_arguments
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from edgellm.engines.progress import ProgressCallback
     from edgellm.engines.store import Store
     from edgellm.engines.store_entries import Entry
-    from edgellm.runtime.llm_options import LLMOptions
 
 MODEL_HELP = (
     "a catalogue name, a Hugging Face id, a GGUF file or a safetensors directory (default: the configured models)"
@@ -37,29 +35,10 @@ class EngineContext:
         self, on_progress: ProgressCallback, *, download: bool
     ) -> Iterator[tuple[ModelSettings, Builder, BuildRequest]]:
         """Each model that is meant, with its builder and what is asked of it."""
-        from edgellm.engines.cache_directory import models_dir
-        from edgellm.engines.source import resolve
-        from edgellm.runtime.engine_builders import build_request, builder_for
-        from edgellm.runtime.modules import runtime_for, select_runtime
+        from edgellm.service.model_builds import build_of
 
         for model in self.settings.served_models:
-            options = build_options(model)
-            choice = model.runtime
-            selected = None if choice == "native" else select_runtime(choice)
-            if selected is None or selected.kind == "native" or choice == "tensorrt":
-                options.refuse_unsupported("native" if selected is None else selected.kind)
-            find = partial(
-                resolve,
-                models_dir=models_dir(self.settings.cache_dir),
-                roots=self.store.read_only,
-                download=download,
-                on_progress=on_progress,
-            )
-            source = find(model.source)
-            kind = "native" if selected is None else runtime_for(choice, selected, source).kind
-            options.refuse_unsupported(kind)
-            builder = builder_for(kind, cache_dir=self.settings.cache_dir)
-            yield model, builder, build_request(options, source, find, kind)
+            yield (model, *build_of(model, self.settings, self.store, on_progress, download=download))
 
     def entry_in(self, directory: Path) -> Entry:
         """The entry of a bundle that is held."""
@@ -89,24 +68,6 @@ def open_context(namespace: argparse.Namespace) -> EngineContext:
 
     settings = load_from_arguments(namespace, getattr(namespace, "models", None) or (), "MODEL").settings
     return EngineContext(settings, engine_store(settings))
-
-
-def build_options(model: ModelSettings) -> LLMOptions:
-    """The options of a launch that a build depends on."""
-    from edgellm.runtime.llm_options import LLMOptions, SpeculativeConfig
-    from edgellm.service.models import COMPILED_OPTIONS
-
-    speculative = model.speculative_config.model_dump(exclude_none=True) if model.speculative_config else {}
-    return LLMOptions(
-        model=model.source,
-        runtime=model.runtime,
-        quantisation=model.quantisation or "auto",
-        max_input_len=model.max_input_len,
-        max_batch_size=model.max_batch_size,
-        max_kv_cache_capacity=model.max_kv_cache_capacity,
-        speculative=SpeculativeConfig(**speculative),
-        **{name: getattr(model, name) for name in COMPILED_OPTIONS},
-    )
 
 
 def entry_facts(entry: Entry) -> dict[str, Any]:

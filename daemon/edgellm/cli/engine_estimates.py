@@ -20,17 +20,9 @@ def estimates_of(
     """As JSON; ``problem`` in place of phases where the model cannot be built."""
     from edgellm.engines.resources.available_memory import available_memory_bytes
     from edgellm.errors import EdgeLLMError
-    from edgellm.runtime.llm_options import ContextCacheConfig, LLMOptions
     from edgellm.runtime.phase_estimates import phase_estimates
+    from edgellm.service.model_builds import load_options
 
-    options = LLMOptions(
-        model=model.source,
-        max_input_len=model.max_input_len,
-        max_batch_size=model.max_batch_size,
-        max_kv_cache_capacity=model.max_kv_cache_capacity,
-        enable_in_flight_batching=model.enable_in_flight_batching,
-        context_cache=ContextCacheConfig(enabled=model.enable_context_reuse),
-    )
     answer: dict[str, Any] = {
         "available_memory_bytes": available_memory_bytes(),
         "free_disk_bytes": _free_disk_bytes(store.writable),
@@ -38,7 +30,7 @@ def estimates_of(
         "problem": None,
     }
     try:
-        for estimate in phase_estimates(options, builder, request, entry):
+        for estimate in phase_estimates(load_options(model), builder, request, entry):
             parts = {"memory": estimate.memory, "disk": estimate.disk}
             answer["phases"].append(
                 {

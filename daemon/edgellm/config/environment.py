@@ -81,7 +81,7 @@ def _refuse_lookalike(variable: str, known: Mapping[str, object]) -> None:
     sections = {name.split("_")[1] for name in known if name.count("_") > 1}
     tail = variable.removeprefix(ENVIRONMENT_PREFIX)
     same_key = [name for name in known if name.endswith(f"_{tail}")]
-    if tail.split("_")[0] in sections & {"SERVER", "ADMISSION", "ENGINES", "LOG"} or same_key:
+    if tail.split("_")[0] in sections & {"SERVER", "ADMISSION", "ENGINES", "RESIDENCY", "LOG"} or same_key:
         likely = same_key or difflib.get_close_matches(variable, known, n=1, cutoff=0.5)
         hint = f" — did you mean {likely[0]}?" if likely else ""
         raise ConfigError(f"environment variable {variable} is no setting of edgellm{hint}")

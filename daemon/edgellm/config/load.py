@@ -134,7 +134,8 @@ def _anchor_paths(tree: dict[str, Any], folder: Path) -> None:
         elif not only_if_dotted or value.split("/", 1)[0] in (".", ".."):
             table[key] = str((folder / expanded).absolute())
 
-    anchor(tree, "cache_dir", only_if_dotted=False)
+    for key in ("cache_dir", "admin_socket"):
+        anchor(tree, key, only_if_dotted=False)
     for key in ("api_keys_file", "tls_certificate_file", "tls_key_file"):
         anchor(tree.get("server"), key, only_if_dotted=False)
     anchor(tree.get("records"), "file", only_if_dotted=False)

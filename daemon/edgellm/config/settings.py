@@ -20,6 +20,7 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(strict=True, gt=0, le=limits.DURATION_SECONDS_MAX, allow_inf_nan=False)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=limits.TOKENS_MAX)]
+ModelName = Annotated[Text, Field(pattern=limits.MODEL_NAME_PATTERN)]
 PoolBytes = Annotated[int, Field(strict=True, ge=0, le=limits.SNAPSHOT_POOL_BYTES_MAX)]
 
 
@@ -171,8 +172,27 @@ class ModelSettings(Section):
         "`ORG/NAME:GGUF`), a GGUF file, or a safetensors directory. "
         "A path that starts with `.` is taken from the configuration file's folder.",
     )
-    name: Annotated[Text, Field(pattern=limits.MODEL_NAME_PATTERN)] | None = Field(
+    name: ModelName | None = Field(
         default=None, description="What clients send as `model`. Unset: taken from the source."
+    )
+    aliases: Annotated[tuple[ModelName, ...], Field(max_length=limits.ALIASES_MAX)] = Field(
+        default=(),
+        description="Further names that clients may send; answers carry `name`. No two models share a name.",
+    )
+    required: Flag = Field(
+        default=True,
+        description="The daemon ends when this model cannot be loaded at the start, and is ready only while it "
+        "answers. Off: the others are served without it.",
+    )
+    residency: Literal["always", "on_demand"] = Field(
+        default="always",
+        description="`always`: loaded at the start, and it stays. `on_demand`: loaded when a request asks for it, and "
+        "unloaded when others need the memory (`[residency]`); its requests wait in its queue meanwhile.",
+    )
+    idle_timeout_seconds: Seconds | None = Field(
+        default=None,
+        description="Time without a request after which an `on_demand` model is unloaded, whoever needs the memory. "
+        "Unset: it stays until others need the memory.",
     )
     runtime: Literal["auto", "native", "tensorrt"] = Field(
         default="auto", description="Runtime that loads the model; `auto` takes TensorRT where a supported GPU is."
@@ -299,6 +319,25 @@ class EngineSettings(Section):
     )
 
 
+class ResidencySettings(Section):
+    """Memory for models, and whose turn it is where it does not hold all `on_demand` models at once."""
+
+    model_memory_gb: Annotated[Number, Field(gt=0, le=limits.MODEL_MEMORY_GB_MAX)] | None = Field(
+        default=None,
+        description="Memory that all models together may take, in GB of 2^30 bytes. Unset: what is available when the "
+        "daemon starts, by the machine and the cgroups above it. `always` models are loaded first; an `on_demand` "
+        "model that does not fit beside them is refused with the numbers.",
+    )
+    swap_after_seconds: Seconds = Field(
+        default=30.0,
+        description="Time a loaded model with work goes on while requests wait for a model that has no room beside it. "
+        "After that it takes nothing new, finishes what runs, and makes room.",
+    )
+    min_resident_seconds: Annotated[Number, Field(ge=0, le=limits.DURATION_SECONDS_MAX)] = Field(
+        default=5.0, description="Time a loaded `on_demand` model stays at least before it makes room for another."
+    )
+
+
 class WorkerLimits(Section):
     """When a worker process is given up and replaced; its requests end with an error, others go on."""
 
@@ -352,9 +391,15 @@ class Settings(Section):
         default_factory=lambda: default_cache_dir(os.environ),
         description="Where models and bundles are kept. Unset: `$XDG_CACHE_HOME/edgellm`, else `~/.cache/edgellm`.",
     )
+    admin_socket: Path | None = Field(
+        default=None,
+        description="Unix socket of `edgellm reload`, for root and the daemon's own user. Unset: `edgellm/admin.sock` "
+        "below `$XDG_RUNTIME_DIR`, else below `/run`.",
+    )
     server: ServerSettings = Field(default=ServerSettings(), description="HTTP server.")
     admission: AdmissionSettings = Field(default=AdmissionSettings(), description="Queue and deadlines.")
     engines: EngineSettings = Field(default=EngineSettings(), description="Engine bundles.")
+    residency: ResidencySettings = Field(default=ResidencySettings(), description="Memory for models.")
     workers: WorkerLimits = Field(default=WorkerLimits(), description="Worker processes.")
     records: RecordsSettings = Field(default=RecordsSettings(), description="Records of requests.")
     log: LogSettings = Field(default=LogSettings(), description="Log.")
@@ -366,7 +411,7 @@ class Settings(Section):
     @field_validator("models")
     @classmethod
     def _names_differ(cls, models: tuple[ModelSettings, ...]) -> tuple[ModelSettings, ...]:
-        names = [model.name for model in models if model.name is not None]
+        names = [name for model in models for name in (model.name, *model.aliases) if name is not None]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f'has the name "{name}" twice; each served model needs its own')

@@ -47,6 +47,16 @@ def resident_memory(pid: int | str = "self") -> ResidentMemory | None:
     return ResidentMemory(*(int(kib[name]) * 1024 for name in ("RssAnon", "RssFile", "RssShmem")))
 
 
+def proportional_memory_bytes(pid: int) -> int:
+    """What is its own, and its share of what it maps together with others. 0 for a process that is gone or shut."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii", "replace").splitlines()
+    except OSError:
+        return 0
+    sizes = (rest.split()[0] for name, _, rest in (line.partition(":") for line in lines) if name == "Pss")
+    return 1024 * int(next(sizes, 0))
+
+
 def limit_malloc_arenas() -> bool:
     """Let threads share arenas, from now on: call it before there are threads. False where there is no glibc."""
     libc = _glibc()

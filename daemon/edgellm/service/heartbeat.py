@@ -53,7 +53,7 @@ class Heartbeat:
 
 def are_gone_for_good(models: Sequence[ServedModel]) -> bool:
     """Every required model has used up its restarts, and there is one."""
-    required = [model for model in models if model.spec.required]
+    required = [model for model in models if model.counts_for_readiness]
     return bool(required) and all(model.state is ModelState.UNAVAILABLE for model in required)
 
 

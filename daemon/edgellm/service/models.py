@@ -18,36 +18,27 @@ from edgellm.engines.hub.hub_id import parse_hub_id
 from edgellm.engines.source import resolve
 from edgellm.errors import ConfigError, ModelSourceError
 from edgellm.service.engine_store import engine_store
+from edgellm.service.load_estimate import estimate_load_bytes
 from edgellm.service.logs import goes_to_journal
+from edgellm.service.model_builds import COMPILED_OPTIONS
 from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress
+from edgellm.serving.model_table import check_names
 from edgellm.serving.worker.replicas import Replicas
 from edgellm.serving.worker.settings import WorkerSettings, WorkerSpec
 
 _log = logging.getLogger(__name__)
 
-# Settings that decide what a TensorRT engine is compiled for, or how it is launched; LLM's arguments of these names.
-COMPILED_OPTIONS = (
-    "max_image_tokens",
-    "max_image_tokens_per_image",
-    "draft_top_k",
-    "draft_step",
-    "verify_tree_size",
-    "max_verify_tree_size",
-    "max_draft_tree_size",
-)
-
 
 def model_specs(settings: Settings) -> Sequence[ModelSpec]:
-    """One spec a served model. Raises for a source that is not there."""
+    """One spec a served model. Raises for a source that is not there, and for two models of one name."""
     specs = [_spec(model, settings) for model in settings.served_models]
-    names = [spec.name for spec in specs]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f'two models are called "{name}" — give each its own name')
-    if settings.engines.clear_on_start:
-        for entry in engine_store(settings).clear().removed:
-            _log.info("removed the engine %s", entry.name)
+    check_names(specs)
     return specs
+
+
+def clear_engines(settings: Settings) -> None:
+    for entry in engine_store(settings).clear().removed:
+        _log.info("removed the engine %s", entry.name)
 
 
 def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
@@ -66,11 +57,21 @@ def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
     async def open_model(report: ReportProgress) -> OpenedModel:
         return await Replicas(workers, limits, report).open()
 
+    async def estimate() -> int | None:
+        return await estimate_load_bytes(model, settings)
+
     recommended = CATALOGUE[model.source].sampling if model.source in CATALOGUE else {}
     chosen = model.sampling.model_dump(exclude_none=True)
     return ModelSpec(
         name=name,
         open=open_model,
+        required=model.required,
+        aliases=model.aliases,
+        on_demand=model.residency == "on_demand",
+        idle_timeout_seconds=model.idle_timeout_seconds,
+        estimate_bytes=estimate,
+        made_from=(repr(llm_arguments(model)), model.source, model.replicas, model.cpus),
+        slots_expected=model.replicas * (model.max_batch_size or 1),
         sampling={**recommended, **chosen},
         reasoning_parser=model.reasoning_parser,
         tool_call_parser=model.tool_call_parser,

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from edgellm.api.server import HttpServer
 from edgellm.api.settings import ServerSettings as HttpSettings
 from edgellm.config import Settings
+from edgellm.engines.store import BYTES_PER_GIB
 from edgellm.errors import EdgeLLMError, WorkerFailedError
 from edgellm.service.address import Listener
 from edgellm.service.greeting import LossyOutput, StageLines, how_to_talk
@@ -199,11 +200,15 @@ async def _drain(client: EngineClient, limit_seconds: float, stop: _Signals) -> 
 
 
 def serving_settings(settings: Settings) -> ServingSettings:
-    admission = settings.admission
+    admission, residency = settings.admission, settings.residency
+    memory_gb = residency.model_memory_gb
     return ServingSettings(
         max_queued_requests=admission.max_queued_requests,
         queue_timeout_seconds=admission.queue_timeout_seconds,
         request_timeout_seconds=admission.request_timeout_seconds,
+        model_memory_bytes=None if memory_gb is None else int(memory_gb * BYTES_PER_GIB),
+        swap_after_seconds=residency.swap_after_seconds,
+        min_resident_seconds=residency.min_resident_seconds,
     )
 
 

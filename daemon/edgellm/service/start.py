@@ -23,7 +23,7 @@ from edgellm.service.access_log import AccessLog
 from edgellm.service.address import LOOPBACK, Listener, bind_host, listen
 from edgellm.service.api_keys import read_keys, read_keys_left
 from edgellm.service.host_names import own_names
-from edgellm.service.models import model_specs
+from edgellm.service.models import clear_engines, model_specs
 from edgellm.service.notify import Supervisor
 from edgellm.service.open_files import raise_open_files_limit
 from edgellm.service.reload import ReloadedFiles
@@ -58,6 +58,8 @@ def _serve(settings: Settings, supervisor: Supervisor) -> int:
     raise_open_files_limit(settings.server.connections_max)
     try:
         specs = model_specs(settings)
+        if settings.engines.clear_on_start:
+            clear_engines(settings)
         if not keys:
             _warn_without_keys(host)
 

@@ -1,7 +1,8 @@
 """Admission: who runs now, who waits, who is turned away. One a model; used from its event loop only.
 
 A request enters with a ticket. A granted ticket carries leases, one a slot; each lease is released exactly once,
-after the lane has let go of what ran in it. Waiting requests are served round robin between clients.
+after the lane has let go of what ran in it. Waiting requests are served round robin between clients. A request whose
+prompt a lane's context cache may know says so with its affinity.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import Protocol
 
 from edgellm.errors import AdmissionError, EdgeLLMError, ServerBusyError
 from edgellm.serving.lane import Lane
@@ -44,6 +46,16 @@ TRANSITIONS: Mapping[tuple[TicketState, TicketEvent], TicketState] = {
 }
 
 
+class Affinity(Protocol):
+    """Which lane a request would rather have. Both are called for each slot that is granted."""
+
+    def choose(self, loads: Mapping[Lane, float]) -> Lane:
+        """One of the lanes that have a free slot; a load is the share of its slots that is taken."""
+        ...
+
+    def goes_to(self, lane: Lane) -> None: ...
+
+
 class AdmissionLogicError(RuntimeError):
     """An event that the table does not know in this state: a bug in serving, never a client's doing."""
 
@@ -60,21 +72,28 @@ class Lease:
         self.lane = lane
         self.since_seconds = since_seconds
 
-    def release(self) -> None:
+    def release(self, *, was_used: bool = True) -> None:
+        """``was_used``: it says something of how long requests take."""
         if self._released:
             raise AdmissionLogicError("a lease was released twice")
         self._released = True
-        self._admission._took_back(self)
+        self._admission._took_back(self, was_used)
 
 
 class Ticket:
     """A request's place. ``settled`` is called once, when it stops waiting."""
 
-    __slots__ = ("client", "entered_seconds", "error", "leases", "outstanding", "settled", "state", "wanted_slots")
+    __slots__ = (
+        *("affinity", "client", "entered_seconds", "error", "leases", "outstanding", "settled", "state"),
+        "wanted_slots",
+    )
 
-    def __init__(self, client: str, wanted_slots: int, entered_seconds: float) -> None:
+    def __init__(
+        self, client: str, wanted_slots: int, entered_seconds: float, affinity: Affinity | None = None
+    ) -> None:
         self.client = client
         self.wanted_slots = wanted_slots
+        self.affinity = affinity
         self.entered_seconds = entered_seconds
         self.state = TicketState.WAITING
         self.leases: list[Lease] = []
@@ -93,11 +112,24 @@ class Ticket:
 
 
 class Admission:
-    """Never grants more slots than the lanes have, and leaves no slot idle while somebody waits."""
+    """Never grants more slots than the lanes have, and leaves no slot idle while somebody waits, unless it is paused.
 
-    def __init__(self, settings: ServingSettings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._settings = settings
+    ``on_change`` is called when work came, or ended.
+    """
+
+    def __init__(
+        self,
+        settings: ServingSettings,
+        clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.settings = settings
         self._clock = clock
+        self._on_change = on_change
+        self._paused = False
+        self.slots_when_open = 0
+        """Requests that may wait beyond the queue's limit while there is no lane: those that would run if it were."""
+        self.last_used_seconds = clock()
         self._capacity: dict[Lane, int] = {}
         self._running: dict[Lane, int] = {}
         self._held: set[Lease] = set()
@@ -122,6 +154,27 @@ class Admission:
         """Lanes with at least one sequence."""
         return sum(self._running[lane] > 0 for lane in self._capacity)
 
+    @property
+    def waiting_since_seconds(self) -> float | None:
+        """When the one came that waits for longest; None when nobody waits."""
+        return min((ticket.entered_seconds for queue in self._queues.values() for ticket in queue), default=None)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._held or self._queues)
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused
+
+    def pause(self) -> None:
+        """Grant nothing until ``resume``: what runs goes on, what comes waits."""
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._dispatch()
+
     def add_lane(self, lane: Lane, slots: int) -> None:
         self._capacity[lane] = slots
         self._running.setdefault(lane, 0)
@@ -138,24 +191,38 @@ class Admission:
             ticket.error = because()
             ticket.apply(TicketEvent.TURN_AWAY)
 
+    def reopen(self) -> None:
+        """Take requests again after ``close``."""
+        self._closed_because = None
+
     def turn_away(self, client: str, error: EdgeLLMError) -> None:
         """Turns away what waits of one client; what runs of it goes on, and it may come again."""
         for ticket in self._queues.pop(client, ()):
             ticket.error = error
             ticket.apply(TicketEvent.TURN_AWAY)
 
-    def enter(self, client: str, wanted_slots: int = 1) -> Ticket:
-        """A ticket that is granted at once or waits. Raises AdmissionError when neither is possible."""
+    def enter(
+        self, client: str, wanted_slots: int = 1, affinity: Affinity | None = None, *, has_waited: bool = False
+    ) -> Ticket:
+        """A ticket that is granted at once or waits. Raises AdmissionError when neither is possible.
+
+        One that ``has_waited`` in this queue before finds a place in it however full it is.
+        """
         if self._closed_because is not None:
             raise self._closed_because()
-        ticket = Ticket(client, wanted_slots, self._clock())
+        ticket = Ticket(client, wanted_slots, self._clock(), affinity)
         if self._free > 0:
             self._grant(ticket)
-        elif self.waiting >= self._settings.max_queued_requests:
+        elif self.waiting >= self._places and not has_waited:
             raise self._busy("The server is busy and its queue is full.")
         else:
             self._queues.setdefault(client, deque()).append(ticket)
+        self._on_change()
         return ticket
+
+    @property
+    def _places(self) -> int:
+        return self.settings.max_queued_requests + (0 if self._capacity else self.slots_when_open)
 
     def time_out(self, ticket: Ticket) -> None:
         self._leave_queue(ticket)
@@ -166,9 +233,11 @@ class Admission:
         self._leave_queue(ticket)
         ticket.apply(TicketEvent.ABANDON)
 
-    async def acquire(self, client: str, wanted_slots: int = 1) -> list[Lease]:
+    async def acquire(
+        self, client: str, wanted_slots: int = 1, affinity: Affinity | None = None, *, has_waited: bool = False
+    ) -> list[Lease]:
         """Between one and ``wanted_slots`` leases. A caller that is cancelled holds nothing afterwards."""
-        ticket = self.enter(client, wanted_slots)
+        ticket = self.enter(client, wanted_slots, affinity, has_waited=has_waited)
         if ticket.state is TicketState.WAITING:
             await self._settle(ticket)
         if ticket.error is not None:
@@ -179,7 +248,7 @@ class Admission:
         loop = asyncio.get_running_loop()
         settled = loop.create_future()
         ticket.settled = lambda: None if settled.done() else settled.set_result(None)
-        timer = loop.call_later(self._settings.queue_timeout_seconds, self._time_out_if_waiting, ticket)
+        timer = loop.call_later(self.settings.queue_timeout_seconds, self._time_out_if_waiting, ticket)
         try:
             await settled
         except asyncio.CancelledError:
@@ -206,6 +275,8 @@ class Admission:
 
     @property
     def _free(self) -> int:
+        if self._paused:
+            return 0
         return sum(max(0, slots - self._running[lane]) for lane, slots in self._capacity.items())
 
     def _next_waiting(self) -> Ticket | None:
@@ -224,6 +295,7 @@ class Admission:
         queue.remove(ticket)
         if not queue:
             del self._queues[ticket.client]
+        self._on_change()
 
     def _dispatch(self) -> None:
         while self._free > 0 and (ticket := self._next_waiting()) is not None:
@@ -232,7 +304,7 @@ class Admission:
     def _grant(self, ticket: Ticket) -> None:
         now = self._clock()
         for _ in range(min(ticket.wanted_slots, self._free)):
-            lane = min(self._capacity, key=lambda lane: self._running[lane] / self._capacity[lane])
+            lane = self._lane_for(ticket.affinity)
             self._running[lane] += 1
             lease = Lease(self, ticket, lane, now)
             self._held.add(lease)
@@ -240,13 +312,26 @@ class Admission:
         ticket.outstanding = len(ticket.leases)
         ticket.apply(TicketEvent.GRANT)
 
-    def _took_back(self, lease: Lease) -> None:
+    def _lane_for(self, affinity: Affinity | None) -> Lane:
+        """The least busy one, unless the context cache of another that has room fits better."""
+        loads = {lane: self._running[lane] / slots for lane, slots in self._capacity.items()}
+        lane = min(loads, key=lambda lane: loads[lane])
+        if affinity is None:
+            return lane
+        lane = affinity.choose({lane: load for lane, load in loads.items() if load < 1})
+        affinity.goes_to(lane)
+        return lane
+
+    def _took_back(self, lease: Lease, was_used: bool) -> None:
         self._held.remove(lease)
+        self.last_used_seconds = self._clock()
         self._running[lease.lane] -= 1
         if lease.lane not in self._capacity and self._running[lease.lane] == 0:
             del self._running[lease.lane]
-        self._service_times.ended(self._clock() - lease.since_seconds)
+        if was_used:
+            self._service_times.ended(self._clock() - lease.since_seconds)
         lease.ticket.outstanding -= 1
         if lease.ticket.outstanding == 0:
             lease.ticket.apply(TicketEvent.LAST_RELEASE)
         self._dispatch()
+        self._on_change()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -52,6 +52,10 @@ class Counters:
         for result in RECORD_RESULTS:
             self._records.labels(result)
         self.registry.register(StateCollector(models, is_ready))
+        self.expect(models)
+
+    def expect(self, models: Iterable[str]) -> None:
+        """Show their series from the start, at zero."""
         for name in models:
             for outcome in Outcome:
                 self._requests.labels(name, outcome.value)

@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgellm.errors import (
-    ConfigError,
     DuplicateRequestIdError,
     EdgeLLMError,
     KeyRevokedError,
-    ModelNotFoundError,
     RequestError,
     ShuttingDownError,
 )
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.serving.admission import Lease
 from edgellm.serving.counters import Counters
-from edgellm.serving.error_frames import error_frames
 from edgellm.serving.generation import CancelCause, Generation
 from edgellm.serving.lane import Lane
-from edgellm.serving.model import LoadProgress, ModelEvent, ModelSpec, OpenedModel, ServedModel
+from edgellm.serving.model import ModelSpec, ServedModel
+from edgellm.serving.model_table import ModelChange, ModelTable
+from edgellm.serving.prefix_index import PrefixAffinity
 from edgellm.serving.priority import Priority
 from edgellm.serving.records import Records, RecordSettings
 from edgellm.serving.report import Outcome, RequestReport, RequestTexts, outcome_of_error
 from edgellm.serving.settings import ServingSettings
-from edgellm.serving.warm_up import produce_a_token
 
-_log = logging.getLogger(__name__)
+Prompts = Callable[[ServedModel], Sequence[GenerationRequest]]
+"""Makes them once it is known what the model can do. Raises RequestError."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationJob:
-    """What a client asks of one model: ``choices`` sequences of each prompt.
+    """What a client asks of one model, by its name or an alias: ``choices`` sequences of each prompt.
 
     ``client`` is whom fairness counts by. ``request_id`` is unique among what that client has running. ``slots_max``
     is how many sequences may run at a time; None: as many as there are slots. ``route`` and ``metadata`` (what the
@@ -43,7 +41,7 @@ class GenerationJob:
     """
 
     model: str
-    prompts: Sequence[GenerationRequest]
+    prompts: Sequence[GenerationRequest] | Prompts
     request_id: str
     client: str = ""
     choices: int = 1
@@ -63,29 +61,26 @@ class EngineClient:
         records: RecordSettings | None = None,
     ) -> None:
         self.settings = settings or ServingSettings()
-        self._models = {spec.name: ServedModel(spec, self.settings) for spec in specs}
-        if len(self._models) != len(specs):
-            raise ConfigError("two models have the same name")
-        self.counters = Counters(self._models, lambda: self.ready)
+        self.table = ModelTable(specs, self.settings)
+        self.counters = Counters(self.table.listed, lambda: self.ready)
         self.records = None if records is None else Records(records, self.counters.count_records)
         self._running: dict[tuple[str, str], Generation | None] = {}
+        self._model_of: dict[tuple[str, str], ServedModel] = {}
         self._revoked: set[tuple[str, str]] = set()  # of those, not started yet
-        self._loads: list[asyncio.Task[None]] = []
         self._idle = asyncio.Event()
         self._idle.set()
         self._draining = False
+        self._cut_short: set[tuple[str, str]] = set()
 
     # Models
 
     @property
     def models(self) -> Sequence[ServedModel]:
-        return tuple(self._models.values())
+        return tuple(self.table.listed.values())
 
     def model(self, name: str) -> ServedModel:
-        model = self._models.get(name)
-        if model is None:
-            raise ModelNotFoundError("There is no model of that name; GET /v1/models lists them.", param="model")
-        return model
+        """By its name or an alias. Raises ModelNotFoundError."""
+        return self.table.find(name)
 
     @property
     def draining(self) -> bool:
@@ -93,9 +88,11 @@ class EngineClient:
 
     @property
     def ready(self) -> bool:
-        """Every required model has produced a token, and new requests are taken."""
-        required = [model for model in self._models.values() if model.spec.required]
-        return not self._draining and all(model.is_alive for model in required)
+        """Every required model has produced a token, and new requests are taken.
+
+        Models that are loaded on demand do not count: they come when they are asked for.
+        """
+        return not self._draining and all(model.is_alive for model in self.models if model.counts_for_readiness)
 
     @property
     def running_requests(self) -> int:
@@ -103,42 +100,18 @@ class EngineClient:
 
     def start(self) -> None:
         """Begin to open every model; ``model.state`` and ``model.progress`` show how far it is."""
-        loop = asyncio.get_running_loop()
-        self._loads = [loop.create_task(self._open(model)) for model in self._models.values()]
+        self.table.start()
 
     async def opened(self) -> None:
-        """Return once no model is loading any more, whether it is ready or not."""
-        await asyncio.gather(*self._loads)
+        """Return once no model of the start is loading any more, whether it is ready or not."""
+        await self.table.opened()
 
-    async def _open(self, model: ServedModel) -> None:
-        loop = asyncio.get_running_loop()
-
-        def report(progress: LoadProgress) -> None:
-            loop.call_soon_threadsafe(setattr, model, "progress", progress)
-
-        opened: OpenedModel | None = None
-        lanes: Sequence[Lane] = ()
-        try:
-            opened = await model.spec.open(report)
-            lanes = opened.lanes
-            model.progress = LoadProgress("warming up")
-            await asyncio.gather(*(produce_a_token(lane) for lane in lanes))
-            model.opened(opened)
-        except (Exception, asyncio.CancelledError) as error:
-            # Whatever a model's loading raises, it costs this model only; the daemon shows it and goes on.
-            model.failure = error
-            model.apply(ModelEvent.LOST)
-            if opened is not None and opened.close is not None:
-                await opened.close()
-            for lane in lanes:
-                await lane.close()
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            # The reason of a required model is its owner's to say: it ends for it.
-            if not isinstance(error, EdgeLLMError):
-                _log.error("model %s did not load: %s", model.name, error_frames(error))
-            elif not model.spec.required:
-                _log.error("model %s did not load: %s", model.name, error)
+    def reconfigure(self, specs: Sequence[ModelSpec], settings: ServingSettings) -> Sequence[ModelChange]:
+        """Begin to serve these models instead, without losing a request. Raises ConfigError, and changes nothing."""
+        changes = self.table.reconfigure(specs, settings)
+        self.settings = settings
+        self.counters.expect(self.table.listed)
+        return changes
 
     # Requests
 
@@ -149,25 +122,25 @@ class EngineClient:
         """
         report = RequestReport(
             request_id=job.request_id,
-            model=job.model if job.model in self._models else "",
-            choices=len(job.prompts) * job.choices,
+            model="",
+            choices=0,
             arrived_seconds=time.monotonic(),
             client=job.client,
             route=job.route,
             priority=job.priority,
             metadata=job.metadata,
         )
-        if self.records is not None and self.records.include_text:
-            report.texts = RequestTexts([prompt for prompt in job.prompts for _ in range(job.choices)])
         key = (job.client, job.request_id)
         try:
             if self._draining:
                 raise self._shutting_down()
             if key in self._running:
                 raise DuplicateRequestIdError("A request with this X-Request-ID is still running.")
-            self._enter(key)
+            model = self.model(job.model)
+            report.model = model.name
+            self._enter(key, model)
             try:
-                generation = await self._start(job, report, key)
+                generation = await self._start(model, job, report, key)
             except BaseException:
                 self._leave(key)
                 raise
@@ -184,24 +157,46 @@ class EngineClient:
             raise
         return generation
 
-    async def count_prompt_tokens(self, model_name: str, request: GenerationRequest) -> int:
-        """How many tokens the prompt has for that model. Takes no slot and no place in the queue."""
+    async def count_prompt_tokens(self, model_name: str, prompt: Callable[[ServedModel], GenerationRequest]) -> int:
+        """How many tokens the prompt has for that model. Takes no slot and no place in the queue.
+
+        A model that was never open has to be for this, and what asks waits in its queue until it is.
+        """
         if self._draining:
             raise self._shutting_down()
-        return await self.model(model_name).require_lane().count_tokens(request)
+        model = self.model(model_name)
+        model.begin_use()
+        try:
+            await _until_known(model, client="")
+            return await model.require_lane().count_tokens(prompt(model))
+        finally:
+            model.end_use()
 
-    async def _start(self, job: GenerationJob, report: RequestReport, key: tuple[str, str]) -> Generation:
-        model = self.model(job.model)
-        lane = model.require_lane()
-        requests: list[GenerationRequest] = []
-        for prompt in job.prompts:
-            encoded = await lane.encode(prompt)
-            if encoded.prompt_token_ids is not None and not encoded.prompt_token_ids:
-                raise RequestError("The prompt is empty: it has no tokens.", param="prompt")
-            requests += (_choice(encoded, number) for number in range(job.choices))
+    async def _start(
+        self, model: ServedModel, job: GenerationJob, report: RequestReport, key: tuple[str, str]
+    ) -> Generation:
         report.entered_queue_seconds = time.monotonic()
-        leases = await model.admission.acquire(job.client, min(len(requests), job.slots_max or len(requests)))
+        has_waited = await _until_known(model, job.client)
+        prompts = job.prompts(model) if callable(job.prompts) else job.prompts
+        report.choices = len(prompts) * job.choices
+        if self.records is not None and self.records.include_text:
+            report.texts = RequestTexts([prompt for prompt in prompts for _ in range(job.choices)])
+        lane, opening = model.require_lane(), model.openings_total
+        requests = await _encoded(lane, prompts, job.choices)
+        if not has_waited:
+            report.entered_queue_seconds = time.monotonic()
+        affinity = PrefixAffinity.of(requests[0], model.prefixes) if lane.capabilities.context_cache else None
+        slots = min(len(requests), job.slots_max or len(requests))
+        leases = await model.admission.acquire(job.client, slots, affinity, has_waited=has_waited)
         report.granted_seconds = time.monotonic()
+        if model.openings_total != opening:  # it was loaded anew meanwhile, and may tokenise differently
+            lane = leases[0].lane
+            try:
+                requests = await _encoded(lane, prompts, job.choices)
+            except BaseException:
+                for lease in leases:
+                    lease.release()
+                raise
         generation = Generation(
             requests,
             leases,
@@ -221,7 +216,7 @@ class EngineClient:
     def end_client(self, client: str) -> None:
         """End what waits and what runs of a client whose key was revoked, within one step."""
         error = KeyRevokedError("The API key of this request was revoked.")
-        for model in self._models.values():
+        for model in self.table.all:
             model.admission.turn_away(client, error)
         for key, generation in list(self._running.items()):
             if key[0] != client:
@@ -231,12 +226,15 @@ class EngineClient:
             else:
                 generation.cancel(CancelCause.KEY_REVOKED)
 
-    def _enter(self, key: tuple[str, str]) -> None:
+    def _enter(self, key: tuple[str, str], model: ServedModel) -> None:
         self._running[key] = None
+        self._model_of[key] = model
+        model.begin_use()
         self._idle.clear()
 
     def _leave(self, key: tuple[str, str]) -> None:
         del self._running[key]
+        self._model_of.pop(key).end_use()
         self._revoked.discard(key)
         if not self._running:
             self._idle.set()
@@ -271,26 +269,55 @@ class EngineClient:
     async def drain(self, limit_seconds: float) -> None:
         """Take nothing new, let what runs finish for up to ``limit_seconds``, then cancel the rest. Idempotent."""
         self._draining = True
-        for model in self._models.values():
+        for model in self.table.all:
             model.admission.close(self._shutting_down)
         try:
             async with asyncio.timeout(limit_seconds):
                 await self._idle.wait()
         except TimeoutError:
-            for generation in [running for running in self._running.values() if running is not None]:
-                generation.cancel(CancelCause.SHUTTING_DOWN)
+            for key, generation in list(self._running.items()):
+                if generation is not None:
+                    self._cut_short.add(key)
+                    generation.cancel(CancelCause.SHUTTING_DOWN)
             await self._idle.wait()
+
+    @property
+    def requests_cut_short(self) -> int:
+        """Requests that were still running when the drain's time was over."""
+        return len(self._cut_short)
+
+    @property
+    def workers_killed(self) -> int:
+        """Workers that did not end when they were told to."""
+        return self.table.workers_killed_total
 
     async def close(self) -> None:
         """Drain without waiting, then release every lane once. Idempotent."""
         await self.drain(0)
-        for load in self._loads:
-            load.cancel()
-        await asyncio.gather(*self._loads, return_exceptions=True)
-        for model in self._models.values():
-            await model.close()
+        await self.table.close()
         if self.records is not None:
             await asyncio.to_thread(self.records.close)
+
+
+async def _until_known(model: ServedModel, client: str) -> bool:
+    """Wait in its queue until it is known what the model can do. Returns whether that took a wait."""
+    if model.may_be_tried_again:
+        model.try_again()
+    if model.can_encode:
+        return False
+    for lease in await model.admission.acquire(client):
+        lease.release(was_used=False)
+    return True
+
+
+async def _encoded(lane: Lane, prompts: Sequence[GenerationRequest], choices: int) -> list[GenerationRequest]:
+    requests: list[GenerationRequest] = []
+    for prompt in prompts:
+        encoded = await lane.encode(prompt)
+        if encoded.prompt_token_ids is not None and not encoded.prompt_token_ids:
+            raise RequestError("The prompt is empty: it has no tokens.", param="prompt")
+        requests += (_choice(encoded, number) for number in range(choices))
+    return requests
 
 
 def _choice(encoded: GenerationRequest, number: int) -> GenerationRequest:
@@ -301,5 +328,5 @@ def _choice(encoded: GenerationRequest, number: int) -> GenerationRequest:
 
 
 async def _one_lease(model: ServedModel, client: str) -> Lease:
-    (lease,) = await model.admission.acquire(client)
+    (lease,) = await model.admission.acquire(client, has_waited=True)
     return lease

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from edgellm.errors import ConfigError, ModelLoadingError, ModelUnavailableError
+from edgellm.errors import ConfigError, ModelLoadingError, ModelUnavailableError, WorkerFailedError
 from edgellm.parsing.answer_parser import AUTO
 from edgellm.parsing.output_style import OutputStyle, check_parser_names
 from edgellm.runtime.answer_plan import AnswerPlan, plan_answer
@@ -17,6 +18,7 @@ from edgellm.runtime.generation import ChatPrompt
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.admission import Admission
 from edgellm.serving.lane import Lane
+from edgellm.serving.prefix_index import PrefixIndex
 from edgellm.serving.sampling_defaults import SamplingDefaults
 from edgellm.serving.settings import ServingSettings
 
@@ -30,25 +32,32 @@ class ModelState(Enum):
 
 
 class ModelEvent(Enum):
+    LOAD = "load"  # a request asks for a model that is not in memory
     OPENED = "opened"  # every lane answers
     LANE_BACK = "lane back"  # it answers again, others are still missing
     RESTARTING = "restarting"  # no lane answers, and one is coming back
     LANE_LOST = "lane lost"  # others still answer
     LOST = "lost"  # no lane answers, or loading failed
+    UNLOAD = "unload"
     CLOSE = "close"
 
 
+_UNAVAILABLE = "The model is not available."
 _ALIVE = (ModelState.READY, ModelState.DEGRADED)
 
 TRANSITIONS: Mapping[tuple[ModelState, ModelEvent], ModelState] = {
+    (ModelState.UNLOADED, ModelEvent.LOAD): ModelState.LOADING,
+    (ModelState.UNAVAILABLE, ModelEvent.LOAD): ModelState.LOADING,
     (ModelState.LOADING, ModelEvent.OPENED): ModelState.READY,
     (ModelState.DEGRADED, ModelEvent.OPENED): ModelState.READY,
     (ModelState.LOADING, ModelEvent.LANE_BACK): ModelState.DEGRADED,
     (ModelState.DEGRADED, ModelEvent.LANE_BACK): ModelState.DEGRADED,
     (ModelState.LOADING, ModelEvent.LOST): ModelState.UNAVAILABLE,
+    (ModelState.UNLOADED, ModelEvent.LOST): ModelState.UNAVAILABLE,
     **{(state, ModelEvent.RESTARTING): ModelState.LOADING for state in _ALIVE},
     **{(state, ModelEvent.LANE_LOST): ModelState.DEGRADED for state in _ALIVE},
     **{(state, ModelEvent.LOST): ModelState.UNAVAILABLE for state in _ALIVE},
+    **{(state, ModelEvent.UNLOAD): ModelState.UNLOADED for state in ModelState},
     **{(state, ModelEvent.CLOSE): ModelState.UNLOADED for state in ModelState},
 }
 
@@ -80,22 +89,34 @@ class LaneObserver(Protocol):
 class OpenedModel:
     """What opening a model gives. ``generation_config`` is the checkpoint's own, empty where it has none.
 
-    ``watch`` begins to tell of lanes that are lost and replaced; ``close`` ends whatever keeps the lanes alive.
+    ``watch`` begins to tell of lanes that are lost and replaced; ``close`` ends whatever keeps the lanes alive and
+    returns how many processes had to be killed for it. ``memory_bytes`` measures what the lanes take now, in a thread.
     """
 
     lanes: Sequence[Lane]
     generation_config: Mapping[str, object] = field(default_factory=dict)
     watch: Callable[[LaneObserver], None] | None = None
-    close: Callable[[], Awaitable[None]] | None = None
+    close: Callable[[], Awaitable[int]] | None = None
+    memory_bytes: Callable[[], int | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A configured model. ``open`` makes its lanes, off the event loop; it may take minutes."""
+    """A configured model. ``open`` makes its lanes, off the event loop; it may take minutes.
+
+    ``estimate_bytes`` says what memory it will take, None where that is not known before it is loaded; it raises what
+    the model cannot be loaded for. Models of equal ``made_from`` have lanes that are alike.
+    """
 
     name: str
     open: Callable[[ReportProgress], Awaitable[OpenedModel]]
     required: bool = True
+    aliases: Sequence[str] = ()
+    on_demand: bool = False
+    idle_timeout_seconds: float | None = None
+    estimate_bytes: Callable[[], Awaitable[int | None]] | None = None
+    made_from: Hashable = None
+    slots_expected: int = 1  # requests that may wait beyond the queue's limit for it to be opened
     sampling: Mapping[str, object] = field(default_factory=dict)  # the operator's, over the model's own
     created_unix_seconds: int = field(default_factory=lambda: int(time.time()))
     reasoning_parser: str = AUTO
@@ -109,42 +130,148 @@ class ModelSpec:
 
 
 class ServedModel:
-    """One configured model with its state and, once open, its lanes and their admission."""
+    """One configured model with its state and, once open, its lanes and their admission.
 
-    def __init__(self, spec: ModelSpec, settings: ServingSettings) -> None:
+    ``on_change`` is called when its work or its lanes changed. A model that ``is_late`` came by a new configuration.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        settings: ServingSettings,
+        *,
+        is_late: bool = False,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
         self.spec = spec
-        self.state = ModelState.LOADING
+        self.state = ModelState.UNLOADED if spec.on_demand else ModelState.LOADING
         self.progress = LoadProgress("waiting")
         self.failure: BaseException | None = None
         self.lanes: tuple[Lane, ...] = ()
         self.sampling = SamplingDefaults().overlaid(spec.sampling)
-        self.admission = Admission(settings)
-        self._settings = settings
-        self._last_lane: Lane | None = None
+        self.admission = Admission(settings, on_change=on_change)
+        self.prefixes = PrefixIndex()
+        self.openings_total = 0
         self.lanes_lost_total = 0
         self.lanes_restarted_total = 0
+        self.swaps_total = 0
+        self.workers_killed_total = 0
+        self._uses = 0
+        self._unused = asyncio.Event()
+        self._unused.set()
+        self.memory_bytes: int | None = None
+        """What it takes: estimated, then the most that was measured; None is not known."""
+        self.resident_since_seconds = 0.0
+        self._measured_bytes = 0
+        self._said = _UNAVAILABLE
+        self._retry_at_seconds = 0.0
+        self.is_late = is_late
+        self._settings = settings
+        self._on_change = on_change
+        self._generation_config: Mapping[str, object] = {}
+        self._last_lane: Lane | None = None
         self._lanes_coming_back = 0
         self._lanes_given_up = 0
-        self._close_lanes: Callable[[], Awaitable[None]] | None = None
+        self._close_lanes: Callable[[], Awaitable[int]] | None = None
+        self._measure: Callable[[], int | None] | None = None
+        self._closed = False
+        self._expect_slots()
 
     @property
     def name(self) -> str:
         return self.spec.name
 
+    @property
+    def holds_requests(self) -> bool:
+        """While it is not open its requests wait in its queue, rather than being sent away."""
+        return self.spec.on_demand or self.is_late
+
+    @property
+    def counts_for_readiness(self) -> bool:
+        """Who is sent elsewhere while it is not open would wait in vain for one that only requests open."""
+        has_come = not self.is_late or self.openings_total > 0
+        return self.spec.required and not self.spec.on_demand and has_come
+
     def apply(self, event: ModelEvent) -> None:
         self.state = TRANSITIONS[self.state, event]
+
+    def reconfigure(self, spec: ModelSpec, settings: ServingSettings) -> None:
+        """Take on what can change while lanes stay as they are."""
+        self.spec = spec
+        self._settings = self.admission.settings = settings
+        self._lay_sampling()
+        self._expect_slots()
+
+    def begin_use(self) -> None:
+        """A request is with it, in whatever state, and it is not closed under it until ``end_use``."""
+        self._uses += 1
+        self._unused.clear()
+
+    def end_use(self) -> None:
+        self._uses -= 1
+        if self._uses == 0:
+            self._unused.set()
+
+    async def unused(self) -> None:
+        """Return once no request is with it."""
+        await self._unused.wait()
+
+    @property
+    def uses(self) -> int:
+        return self._uses
+
+    def loading(self) -> None:
+        """It is being opened, for the first time or again."""
+        self.apply(ModelEvent.LOAD)
+        self.failure = None
+        self.progress = LoadProgress("waiting")
+        self.admission.reopen()
 
     def opened(self, opened: OpenedModel) -> None:
         self.lanes = tuple(opened.lanes)
         self._last_lane = self.lanes[0]
         self._close_lanes = opened.close
-        self.sampling = SamplingDefaults().with_generation_config(opened.generation_config).overlaid(self.spec.sampling)
-        for lane in self.lanes:
-            self.admission.add_lane(lane, _slots_of(lane.capabilities))
+        self._measure = opened.memory_bytes
+        self._generation_config = opened.generation_config
+        self._lay_sampling()
+        self.openings_total += 1
+        self.resident_since_seconds = time.monotonic()
         self.failure = None
         self.apply(ModelEvent.OPENED)
+        self.admission.resume()
+        for lane in self.lanes:
+            self.admission.add_lane(lane, _slots_of(lane.capabilities))
+        self._expect_slots()
         if opened.watch is not None:
             opened.watch(self)
+
+    def failed(self, error: BaseException, *, said: str = _UNAVAILABLE, retry_after_seconds: float = 0.0) -> None:
+        """It cannot be opened: whoever waits for it is turned away, and told what is ``said``."""
+        self.failure = error
+        self._said = said
+        self._retry_at_seconds = time.monotonic() + retry_after_seconds
+        self.apply(ModelEvent.LOST)
+        self.admission.close(self._unavailable)
+
+    @property
+    def may_be_tried_again(self) -> bool:
+        """It is opened on demand, failed, and has rested since."""
+        failed = self.state is ModelState.UNAVAILABLE and self.spec.on_demand and not self._closed
+        return failed and time.monotonic() >= self._retry_at_seconds
+
+    def try_again(self) -> None:
+        """Let requests wait for it once more."""
+        self.apply(ModelEvent.UNLOAD)
+        self.admission.reopen()
+
+    async def measure(self) -> None:
+        """Bring ``memory_bytes`` up to date."""
+        if self._measure is None:
+            return
+        measured = await asyncio.to_thread(self._measure)
+        if measured is not None:
+            self._measured_bytes = max(self._measured_bytes, measured)
+            self.memory_bytes = self._measured_bytes
 
     # LaneObserver
 
@@ -177,16 +304,31 @@ class ServedModel:
             if self.state is not ModelState.LOADING:
                 self.apply(ModelEvent.RESTARTING)
         else:
-            self.apply(ModelEvent.LOST)
-            self.admission.close(self._unavailable)
+            self.failed(WorkerFailedError(f"the workers of {self.name} were lost"))
+        self._on_change()
+
+    async def unload(self) -> None:
+        """Give its lanes up; requests that wait for it go on waiting. Returns once their memory is free."""
+        if self.state is not ModelState.UNAVAILABLE:
+            self.apply(ModelEvent.UNLOAD)
+        await self._release_lanes()
 
     async def close(self) -> None:
-        """Release every lane once. Idempotent."""
-        lanes, self.lanes = self.lanes, ()
+        """Release every lane once, for good. Idempotent."""
+        self._closed = True
         self.apply(ModelEvent.CLOSE)
+        self.admission.close(self._unavailable)
+        await self._release_lanes()
+
+    async def _release_lanes(self) -> None:
+        lanes, self.lanes = self.lanes, ()
+        for lane in lanes:
+            self.admission.remove_lane(lane)
+        self._lanes_coming_back = self._lanes_given_up = 0
+        self._measure = None
         close_lanes, self._close_lanes = self._close_lanes, None
         if close_lanes is not None:
-            await close_lanes()
+            self.workers_killed_total += await close_lanes()
         for lane in lanes:
             await lane.close()
 
@@ -199,6 +341,14 @@ class ServedModel:
     def capabilities(self) -> Capabilities | None:
         return self._last_lane.capabilities if self._last_lane is not None else None
 
+    @property
+    def can_encode(self) -> bool:
+        """What it can do is known, and prompts can be prepared for it, even where it is not in memory."""
+        if self.lanes or not self.holds_requests:
+            return True
+        # A native model's tokenizer is in this process; a TensorRT one's may have to be asked.
+        return self._last_lane is not None and self._last_lane.capabilities.runtime == "native"
+
     def require_lane(self) -> Lane:
         """A lane to ask what the model can do and to encode with, even while its replacement is on the way.
 
@@ -206,7 +356,8 @@ class ServedModel:
         """
         if self.lanes:
             return self.lanes[0]
-        if self.state is not ModelState.LOADING:
+        is_coming = self.state is ModelState.LOADING or (self.state is ModelState.UNLOADED and self.holds_requests)
+        if self._closed or not is_coming:
             raise self._unavailable()
         if self._last_lane is None:
             raise ModelLoadingError(
@@ -235,10 +386,18 @@ class ServedModel:
         """How the model writes, read by the parsers that the operator chose."""
         return capabilities.output_style.chosen(self.spec.reasoning_parser, self.spec.tool_call_parser)
 
+    def _lay_sampling(self) -> None:
+        self.sampling = SamplingDefaults().with_generation_config(self._generation_config).overlaid(self.spec.sampling)
+
+    def _expect_slots(self) -> None:
+        waits_for_opening = self.spec.on_demand or (self.is_late and not self.openings_total)
+        slots = max(self.spec.slots_expected, self.admission.capacity)
+        self.admission.slots_when_open = slots if waits_for_opening else 0
+
     def _unavailable(self) -> ModelUnavailableError:
-        return ModelUnavailableError(
-            "The model is not available.", retry_after_seconds=self._settings.loading_retry_after_seconds
-        )
+        rest_seconds = self._retry_at_seconds - time.monotonic()
+        wait_seconds = rest_seconds if rest_seconds > 0 else self._settings.loading_retry_after_seconds
+        return ModelUnavailableError(self._said, retry_after_seconds=wait_seconds)
 
 
 def _slots_of(capabilities: Capabilities) -> int:

@@ -16,6 +16,11 @@ class ServingSettings:
     request_timeout_seconds: float | None = None  # from the grant of a slot to the last token
     loading_retry_after_seconds: float = 5.0
     shutdown_retry_after_seconds: float = 10.0
+    model_memory_bytes: int | None = None  # of all models together; None: what is available at the start
+    swap_after_seconds: float = 30.0
+    min_resident_seconds: float = 5.0
+    reload_retry_seconds: float = 5.0  # after an on-demand model did not load; doubled each time
+    reload_retry_seconds_max: float = 300.0
 
     def __post_init__(self) -> None:
         if self.max_queued_requests < 0:

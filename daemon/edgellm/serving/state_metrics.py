@@ -43,6 +43,15 @@ class StateCollector(Collector):
         restarted = CounterMetricFamily(
             "edgellm_lanes_restarted", "Workers that took a lost one's place.", labels=["model"]
         )
+        loads = CounterMetricFamily("edgellm_model_loads", "Times the model was loaded.", labels=["model"])
+        swaps = CounterMetricFamily(
+            "edgellm_model_swaps", "Times the model was unloaded to make room for another.", labels=["model"]
+        )
+        memory = GaugeMetricFamily(
+            "edgellm_model_memory_bytes",
+            "Memory the model takes when it is loaded: estimated, then the most that was measured.",
+            labels=["model"],
+        )
         state = GaugeMetricFamily("edgellm_model_state", "1 for the state that holds.", labels=["model", "state"])
         executor = GaugeMetricFamily(
             "edgellm_model_executor", "1 for the executor that runs the model.", labels=["model", "executor", "device"]
@@ -55,12 +64,16 @@ class StateCollector(Collector):
             busy.add_metric([name], model.admission.busy_lanes)
             lost.add_metric([name], model.lanes_lost_total)
             restarted.add_metric([name], model.lanes_restarted_total)
+            loads.add_metric([name], model.openings_total)
+            swaps.add_metric([name], model.swaps_total)
+            if model.memory_bytes is not None:
+                memory.add_metric([name], model.memory_bytes)
             running.add_metric([name], model.admission.running)
             waiting.add_metric([name], model.admission.waiting)
             slots.add_metric([name], model.admission.capacity)
             for each in type(model.state):
                 state.add_metric([name, each.value], float(model.state is each))
-        yield from (running, waiting, slots, active, busy, lost, restarted, state, executor)
+        yield from (running, waiting, slots, active, busy, lost, restarted, loads, swaps, memory, state, executor)
 
     def _lane_metrics(self) -> Iterable[Metric]:
         scheduling = GaugeMetricFamily(

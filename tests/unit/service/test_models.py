@@ -10,7 +10,8 @@ from edgellm.service.models import llm_arguments
 
 # Settings that are for serving, not for the runtime.
 SERVED = {
-    *("source", "name", "replicas", "cpus", "sampling"),
+    *("source", "name", "aliases", "replicas", "cpus", "sampling"),
+    *("required", "residency", "idle_timeout_seconds"),
     *("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice"),
 }
 VALUES = {

@@ -60,6 +60,8 @@ class WorkerProcess(asyncio.Protocol):
         self._is_lost = False
         self._on_lost: list[Callable[[], None]] = []
         self._closing = False
+        self.was_killed = False
+        """It did not end when it was told to."""
         self._health: asyncio.TimerHandle | None = None
         self._pings = 0
         self._last_pong_seconds = 0.0
@@ -159,6 +161,8 @@ class WorkerProcess(asyncio.Protocol):
             return
         self._signal(signal.SIGTERM)
         if not await self._exits_within(settings.terminate_grace_seconds):
+            _log.error("worker of %s (pid %d) did not end when it was told to: killed", self.spec.name, self.pid)
+            self.was_killed = True
             self._signal(signal.SIGKILL)
             await self._exited.wait()
 

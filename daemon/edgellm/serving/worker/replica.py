@@ -12,6 +12,7 @@ from pathlib import Path
 from edgellm.engines.lease import Lease, hold_bundle
 from edgellm.errors import EdgeLLMError
 from edgellm.runtime.llm_options import DEFAULT_READ_ONLY_ENGINE_DIRS
+from edgellm.runtime.process_memory import proportional_memory_bytes
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.model import LaneObserver, LoadProgress, ReportProgress
 from edgellm.serving.warm_up import produce_a_token
@@ -73,8 +74,8 @@ class Replica:
         if self._lane is not None:
             self._watch_lane(self._lane, observer)
 
-    async def close(self) -> None:
-        """Idempotent."""
+    async def close(self) -> bool:
+        """Whether its worker had to be killed. Idempotent."""
         self._closed = True
         if self._replacing is not None:
             self._replacing.cancel()
@@ -83,6 +84,11 @@ class Replica:
             await self._lane.process.close()
         if self._lease is not None:
             self._lease.close()
+        return self._lane is not None and self._lane.process.was_killed
+
+    def memory_bytes(self) -> int:
+        """What its worker takes now; 0 while there is none."""
+        return 0 if self._lane is None else proportional_memory_bytes(self._lane.process.pid)
 
     def _watch_lane(self, lane: WorkerLane, observer: LaneObserver) -> None:
         def lost() -> None:

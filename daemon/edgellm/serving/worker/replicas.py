@@ -31,11 +31,16 @@ class Replicas:
             await asyncio.to_thread(read_generation_config, lanes[0].bundle_dir),
             watch=self._watch,
             close=self.close,
+            memory_bytes=self._memory_bytes,
         )
 
-    async def close(self) -> None:
-        """Idempotent."""
-        await asyncio.gather(*(replica.close() for replica in self._replicas))
+    async def close(self) -> int:
+        """How many workers had to be killed. Idempotent."""
+        return sum(await asyncio.gather(*(replica.close() for replica in self._replicas)))
+
+    def _memory_bytes(self) -> int | None:
+        """None where the system does not say."""
+        return sum(replica.memory_bytes() for replica in self._replicas) or None
 
     def _watch(self, observer: LaneObserver) -> None:
         for replica in self._replicas:

@@ -1,0 +1,80 @@
+"""How much memory a model will take, found out in a process of its own: the daemon loads no runtime for it.
+
+Run as ``python -m edgellm.service.load_estimate`` with Settings of one model as JSON on standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from edgellm.config import ModelSettings, Settings
+from edgellm.engines.hub.hub_id import parse_hub_id
+from edgellm.engines.progress import ignore_progress
+from edgellm.engines.resources.estimate import Estimate
+from edgellm.errors import EdgeLLMError, ModelSourceError
+from edgellm.runtime.phase_estimates import phase_estimates
+from edgellm.service.engine_store import engine_store
+from edgellm.service.model_builds import build_of, load_options
+from edgellm.serving.worker.conversion import load_error
+
+# Parts that replicas of a model map together.
+_SHARED_PARTS = frozenset({"weights"})
+
+
+async def estimate_load_bytes(model: ModelSettings, settings: Settings) -> int | None:
+    """Bytes of all replicas; None where it is not known before the model is built or fetched.
+
+    Raises the error that the model cannot be loaded for. A caller that is cancelled leaves no process behind.
+    """
+    command = (sys.executable, "-P", "-m", "edgellm.service.load_estimate")
+    alone = settings.model_copy(update={"models": (model,)})
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, process_group=0
+    )
+    try:
+        output, _ = await process.communicate(alone.model_dump_json().encode())
+    except BaseException:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        raise
+    try:
+        answer = json.loads(output)
+    except ValueError:
+        return None
+    if "code" in answer:
+        raise load_error(answer["code"], answer["message"])
+    known: int | None = answer["memory_bytes"]
+    return known
+
+
+def load_bytes(model: ModelSettings, settings: Settings) -> int | None:
+    """The same, in this process."""
+    store = engine_store(settings)
+    try:
+        builder, request = build_of(model, settings, store, ignore_progress, download=False)
+    except ModelSourceError:
+        if settings.engines.build_on_start and parse_hub_id(model.source) is not None:
+            return None  # it is fetched when it is loaded
+        raise
+    entry = store.find(builder.key(request))
+    loads = [one for one in phase_estimates(load_options(model), builder, request, entry) if one.phase == "load"]
+    return _bytes_of_all(loads[0], model.replicas) if loads else None
+
+
+def _bytes_of_all(load: Estimate, replicas: int) -> int:
+    return sum(part.size_bytes * (1 if part.name in _SHARED_PARTS else replicas) for part in load.memory)
+
+
+def main() -> None:
+    settings = Settings.model_validate_json(sys.stdin.buffer.read())
+    try:
+        print(json.dumps({"memory_bytes": load_bytes(settings.models[0], settings)}))
+    except EdgeLLMError as error:
+        print(json.dumps({"code": error.code, "message": str(error)}))
+
+
+if __name__ == "__main__":
+    main()

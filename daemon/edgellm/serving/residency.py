@@ -1,0 +1,221 @@
+"""Residency: keeps the on-demand models that are asked for in memory, within what there is. Does what the plan says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from edgellm.engines.resources.available_memory import MemoryReader, available_memory_bytes
+from edgellm.engines.resources.estimate import SPARE_MEMORY_BYTES, mib
+from edgellm.errors import InsufficientMemoryError
+from edgellm.serving.model import ModelState, ServedModel
+from edgellm.serving.residency_plan import Phase, Plan, Refusal, ResidencyLimits, Standing, plan_residency
+from edgellm.serving.settings import ServingSettings
+
+_log = logging.getLogger(__name__)
+
+# Where neither a setting nor the machine says what there is.
+_NO_LIMIT_BYTES = 1 << 62
+
+
+@dataclass(slots=True)
+class _Kept:
+    """An on-demand model as Residency keeps it; ``failures`` are those in a row."""
+
+    model: ServedModel
+    phase: Phase = Phase.OUT
+    failures: int = 0
+    needs_all: bool = False
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class Residency:
+    """``open_model`` opens one and returns its error, or None. Call ``changed`` whenever work or lanes change."""
+
+    def __init__(
+        self,
+        settings: ServingSettings,
+        open_model: Callable[[ServedModel], Awaitable[BaseException | None]],
+        taken_bytes: Callable[[], int],
+        read_available: MemoryReader = available_memory_bytes,
+    ) -> None:
+        self.settings = settings
+        self._open_model = open_model
+        self._taken_bytes = taken_bytes
+        self._read_available = read_available
+        self._measured_bytes: int | None = None
+        self._kept: dict[ServedModel, _Kept] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_due = False
+        self._closed = False
+
+    def start(self) -> None:
+        """Measure what there is: before the first model takes of it."""
+        available_bytes = self._read_available()
+        if available_bytes is not None:
+            self._measured_bytes = max(0, available_bytes - SPARE_MEMORY_BYTES)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What all models together may take."""
+        if self.settings.model_memory_bytes is not None:
+            return self.settings.model_memory_bytes
+        return _NO_LIMIT_BYTES if self._measured_bytes is None else self._measured_bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """What on-demand models may take: the rest beside those that stay."""
+        return self.memory_bytes - self._taken_bytes()
+
+    @property
+    def held_bytes(self) -> int:
+        """What on-demand models take."""
+        return sum(kept.model.memory_bytes or 0 for kept in self._kept.values() if kept.phase is not Phase.OUT)
+
+    def keep(self, model: ServedModel, phase: Phase = Phase.OUT) -> None:
+        self._kept[model] = _Kept(model, phase)
+        self.changed()
+
+    async def let_go(self, model: ServedModel) -> None:
+        """Leave it as it is, once nothing is under way with it. Without effect on a model that is not kept."""
+        kept = self._kept.get(model)
+        if kept is None:
+            return
+        if kept.task is not None:
+            if kept.phase is Phase.OPENING:
+                kept.task.cancel()
+            await asyncio.gather(kept.task, return_exceptions=True)
+        self._kept.pop(model, None)
+        self.changed()
+
+    def changed(self) -> None:
+        if self._kept and not self._is_due and not self._closed:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._act)
+
+    async def close(self) -> None:
+        """Give up what is being opened, wait for what is being closed. The models are their owner's to close."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = []
+        for kept in self._kept.values():
+            if kept.task is not None:
+                tasks.append(kept.task)
+                if kept.phase is Phase.OPENING:
+                    kept.task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # The plan
+
+    def _act(self) -> None:
+        self._is_due = False
+        if self._closed:
+            return
+        for kept in self._kept.values():
+            if kept.phase is Phase.RESIDENT and kept.model.state is ModelState.UNAVAILABLE:
+                # Its workers were given up. What is left of it goes; a later request tries anew.
+                self._begin(kept, Phase.CLOSING, self._unload(kept))
+        now = time.monotonic()
+        limits = ResidencyLimits(self.room_bytes, self.settings.swap_after_seconds, self.settings.min_resident_seconds)
+        self._do(plan_residency(now, [_standing(kept) for kept in self._kept.values()], limits))
+
+    def _do(self, plan: Plan[ServedModel]) -> None:
+        for refusal in plan.refuse:
+            self._refuse(refusal)
+        for model in plan.resume:
+            model.admission.resume()
+        for model in plan.pause:
+            model.admission.pause()
+        for model in plan.unload:
+            model.admission.pause()
+            if model in plan.swaps:
+                model.swaps_total += 1
+            self._begin(self._kept[model], Phase.CLOSING, self._unload(self._kept[model]))
+        for model in plan.open:
+            model.loading()
+            self._begin(self._kept[model], Phase.OPENING, self._open(self._kept[model]))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if plan.again_at_seconds is not None:
+            delay_seconds = max(0.0, plan.again_at_seconds - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay_seconds, self.changed)
+
+    def _begin(self, kept: _Kept, phase: Phase, work: Awaitable[None]) -> None:
+        kept.phase = phase
+        kept.task = asyncio.ensure_future(work)
+
+    async def _open(self, kept: _Kept) -> None:
+        model = kept.model
+        _log.info("loading model %s: it is asked for", model.name)
+        error = await self._open_model(model)
+        if error is None:
+            kept.failures, kept.needs_all = 0, False
+            kept.phase = Phase.RESIDENT
+        else:
+            kept.phase = Phase.OUT
+            self._open_failed(kept, error)
+        self.changed()
+
+    def _open_failed(self, kept: _Kept, error: BaseException) -> None:
+        model = kept.model
+        others = any(other.phase is not Phase.OUT for other in self._kept.values() if other is not kept)
+        if isinstance(error, InsufficientMemoryError) and others and not kept.needs_all:
+            # It knows better than the estimate: next to nobody it may fit.
+            _log.warning("model %s waits for the others to make room: %s", model.name, error)
+            kept.needs_all = True
+            model.try_again()
+            return
+        kept.failures += 1
+        kept.needs_all = False
+        rest_seconds = min(
+            self.settings.reload_retry_seconds * 2 ** (kept.failures - 1), self.settings.reload_retry_seconds_max
+        )
+        _log.error("model %s did not load; it is tried again after %g s when it is asked for", model.name, rest_seconds)
+        model.failed(error, retry_after_seconds=rest_seconds)
+
+    async def _unload(self, kept: _Kept) -> None:
+        model = kept.model
+        await model.measure()
+        await model.unload()
+        _log.info("unloaded model %s", model.name)
+        kept.phase = Phase.OUT
+        self.changed()
+
+    def _refuse(self, refusal: Refusal[ServedModel]) -> None:
+        model = refusal.model
+        model.failed(
+            InsufficientMemoryError(does_not_fit(model.name, refusal.needed_bytes, refusal.room_bytes)),
+            said=f"The model does not fit: it needs {mib(refusal.needed_bytes)} of memory, and "
+            f"{mib(max(0, refusal.room_bytes))} are there for it.",
+            retry_after_seconds=self.settings.reload_retry_seconds_max,
+        )
+        _log.error("%s", model.failure)
+
+
+def does_not_fit(name: str, needed_bytes: int, room_bytes: int) -> str:
+    return (
+        f"model {name} needs {mib(needed_bytes)} of memory and {mib(max(0, room_bytes))} are there for models that are "
+        "loaded on demand — raise residency.model_memory_gb, make another model on_demand, or lower its "
+        "max_kv_cache_capacity or max_batch_size"
+    )
+
+
+def _standing(kept: _Kept) -> Standing[ServedModel]:
+    model = kept.model
+    admission = model.admission
+    return Standing(
+        model,
+        kept.phase,
+        None if kept.needs_all else model.memory_bytes,
+        admission.running,
+        admission.waiting_since_seconds,
+        model.resident_since_seconds,
+        max(admission.last_used_seconds, model.resident_since_seconds),
+        model.spec.idle_timeout_seconds,
+        admission.is_paused,
+    )
