@@ -21,6 +21,8 @@ from edgellm.serving.worker.conversion import load_error
 
 # Parts that replicas of a model map together.
 _SHARED_PARTS = frozenset({"weights"})
+# The interpreter and its modules in each worker process: measured with a model of no weight to speak of.
+WORKER_PROCESS_BYTES = 64 << 20
 
 
 async def estimate_load_bytes(model: ModelSettings, settings: Settings) -> int | None:
@@ -31,7 +33,7 @@ async def estimate_load_bytes(model: ModelSettings, settings: Settings) -> int |
     command = (sys.executable, "-P", "-m", "edgellm.service.load_estimate")
     alone = settings.model_copy(update={"models": (model,)})
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, process_group=0
+        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True
     )
     try:
         output, _ = await process.communicate(alone.model_dump_json().encode())
@@ -65,7 +67,8 @@ def load_bytes(model: ModelSettings, settings: Settings) -> int | None:
 
 
 def _bytes_of_all(load: Estimate, replicas: int) -> int:
-    return sum(part.size_bytes * (1 if part.name in _SHARED_PARTS else replicas) for part in load.memory)
+    shared_bytes = sum(part.size_bytes for part in load.memory if part.name in _SHARED_PARTS)
+    return shared_bytes + replicas * (load.memory_bytes - shared_bytes + WORKER_PROCESS_BYTES)
 
 
 def main() -> None:
