@@ -55,7 +55,7 @@ async def messages(service: ApiService, request: Request) -> GenerationResponse:
         prompt = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
         return PreparedAnswer([prompt], shape)
 
-    job = caller.job(body.model, metadata=body.metadata)
+    job = caller.job(body.model, metadata=body.metadata.model_dump(exclude_none=True) if body.metadata else None)
     return GenerationResponse(service.engine, job, prepare, service.settings.heartbeat_seconds)
 
 

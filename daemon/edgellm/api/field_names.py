@@ -21,6 +21,7 @@ _PARAMETERS = ".parameters"
 class FieldNames:
     """``message_origins`` and ``tool_origins`` have a path for each; ``fields`` maps a field to this protocol's.
 
+    ``message_fields`` does so for fields of a message; an error about another one names the message alone.
     ``messages`` is the field that holds the conversation, ``tool_schema`` the one of a tool that has its parameters.
     """
 
@@ -29,6 +30,7 @@ class FieldNames:
     messages: str
     tool_schema: str = "parameters"
     fields: Mapping[str, str] = field(default_factory=dict)
+    message_fields: Mapping[str, str] = field(default_factory=dict)
 
     def rename(self, error: RequestError) -> RequestError:
         """The error with ``param`` renamed, and its name in the message with it."""
@@ -41,8 +43,10 @@ class FieldNames:
 
     def _renamed(self, param: str) -> str:
         if match := _MESSAGE.match(param):
-            index = int(match[1])
-            return self.message_origins[index] if index < len(self.message_origins) else self.messages
+            index, rest = int(match[1]), self.message_fields.get(param[match.end() + 1 :])
+            if index >= len(self.message_origins):
+                return self.messages
+            return f"{self.message_origins[index]}.{rest}" if rest else self.message_origins[index]
         if param == "messages":
             return self.messages
         if match := _TOOL.match(param):

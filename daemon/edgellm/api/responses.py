@@ -42,6 +42,7 @@ _FIELDS = {
     "max_tokens": "max_output_tokens",
     "reasoning_effort": "reasoning.effort",
 }
+_MESSAGE_FIELDS = {"tool_call_id": "call_id"}
 _SAME_FIELDS = (
     "temperature",
     "top_p",
@@ -67,7 +68,7 @@ async def responses(service: ApiService, request: Request) -> GenerationResponse
     def prepare(model: ServedModel) -> PreparedAnswer:
         capabilities = model.require_capabilities()
         prompt, origins = response_prompt(body, conversation)
-        names = FieldNames(origins, tool_origins(body), "input", fields=_FIELDS)
+        names = FieldNames(origins, tool_origins(body), "input", fields=_FIELDS, message_fields=_MESSAGE_FIELDS)
         try:
             params = chat_sampling(_as_chat(body), model.sampling, capabilities)
             plan = model.plan(prompt, params, guide_asked_as=_SCHEMA)

@@ -34,7 +34,7 @@ class Caller:
         self,
         model: str,
         choices: int = 1,
-        metadata: object = None,
+        metadata: Mapping[str, str] | None = None,
         slots_max: int | None = None,
     ) -> GenerationJob:
         """Of which only the prompts are still to come."""
@@ -46,7 +46,7 @@ class Caller:
             choices,
             slots_max,
             route=self.route,
-            metadata=_kept_metadata(metadata),
+            metadata=metadata or {},
         )
 
 
@@ -77,16 +77,3 @@ class ApiService:
 def caller_of(request: Request) -> Caller:
     state = request.scope["state"]
     return Caller(state["client"], state["cache_domain"], state["request_id"], state["route"])
-
-
-def _kept_metadata(metadata: object) -> Mapping[str, str]:
-    """What goes into a record: short texts by short names, as the protocols have them; nothing of anything else."""
-    if not isinstance(metadata, dict) or len(metadata) > limits.METADATA_ENTRIES_MAX:
-        return {}
-    is_short = all(
-        isinstance(value, str)
-        and len(name) <= limits.METADATA_KEY_CHARACTERS_MAX
-        and len(value) <= limits.METADATA_VALUE_CHARACTERS_MAX
-        for name, value in metadata.items()
-    )
-    return metadata if is_short else {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.api.asgi_client import USER_MESSAGE, application, run
-from tests.unit.serving.scripted_lane import ScriptedLane, say_words
+from tests.unit.serving.scripted_lane import PROMPT_TOKENS, ScriptedLane, say_words
 
 from edgellm.api.settings import ApiSettings
 
@@ -85,7 +85,13 @@ REFUSED = [
     ({"n": 0}, INVALID, "n"),
     ({"n": 9}, INVALID, "n"),
     ({"max_tokens": 0}, INVALID, "max_tokens"),
-    ({"max_tokens": 2**31}, INVALID, "max_tokens"),
+    ({"user": 3}, INVALID, "user"),
+    ({"user": "x" * 1025}, INVALID, "user"),
+    ({"metadata": {"a": 1}}, INVALID, "metadata.a"),
+    ({"metadata": {"k" * 65: "x"}}, INVALID, "metadata"),
+    ({"metadata": {"a": "x" * 513}}, INVALID, "metadata.a"),
+    ({"metadata": {str(i): "x" for i in range(17)}}, INVALID, "metadata"),
+    ({"prompt_cache_key": []}, INVALID, "prompt_cache_key"),
     ({"max_tokens": 5, "max_completion_tokens": 6}, INVALID, "max_completion_tokens"),
     ({"top_logprobs": 2}, INVALID, "top_logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, INVALID, "top_logprobs"),
@@ -154,5 +160,18 @@ def test_unknown_fields_pass_where_the_operator_says_so_and_are_counted() -> Non
                 metrics = (await client.get("/metrics")).body.decode()
                 assert f'edgellm_unknown_fields_total{{action="{action}"}} 1.0' in metrics
                 assert 'edgellm_unsupported_fields_total{field="store"} 1.0' in metrics
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("large", [100_000, 2**31, 2**63, 10**30])
+def test_a_length_of_any_size_means_as_much_as_there_is(name: str, large: int) -> None:
+    async def scenario() -> None:
+        lane = ScriptedLane(say_words("hi"))
+        async with application(lane) as (client, _):
+            assert (await client.chat(**{name: large})).status == 200
+            left_tokens = lane.capabilities.max_kv_cache_capacity - PROMPT_TOKENS
+            assert lane.generations[-1].request.params.max_tokens == left_tokens
 
     run(scenario())

@@ -99,20 +99,15 @@ def test_what_is_refused_before_it_reaches_a_model_is_recorded_and_counted_once(
     }
 
 
-def test_only_short_metadata_is_kept(tmp_path: Path) -> None:
+def test_the_user_of_an_anthropic_request_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "records"
-    kinds: dict[str, Any] = {
-        "many": {str(number): "x" for number in range(17)},
-        "long": {"name": "x" * 513},
-        "nested": {"name": {"x": 1}},
-        "no-object": "text",
-    }
 
     async def scenario() -> None:
         async with application(ScriptedLane(say_words("hi")), records=records_to(path)) as (client, _):
-            for name, metadata in kinds.items():
-                body = {"messages": MESSAGES, "metadata": metadata}
-                assert (await client.post("/v1/chat/completions", body, [("x-request-id", name)])).status == 200
+            for name, metadata in (("named", {"user_id": "u"}), ("unnamed", {"user_id": None}), ("none", None)):
+                body = {"model": "tiny", "max_tokens": 5, "messages": MESSAGES, "metadata": metadata}
+                assert (await client.post("/v1/messages", body, [("x-request-id", name)])).status == 200
 
     run(scenario())
-    assert {name: line.get("metadata") for name, line in lines_of(path).items()} == dict.fromkeys(kinds)
+    kept = {name: line.get("metadata") for name, line in lines_of(path).items()}
+    assert kept == {"named": {"user_id": "u"}, "unnamed": None, "none": None}

@@ -22,7 +22,7 @@ from edgellm.api.keys import ApiKey
 from edgellm.api.response_format import ResponseHead, ResponseStream, whole_response
 from edgellm.api.settings import ApiSettings
 from edgellm.api.whole_format import Choice
-from edgellm.errors import InvalidSchemaError, WorkerFailedError
+from edgellm.errors import InvalidSchemaError, RequestError, WorkerFailedError
 from edgellm.parsing.answer_events import (
     AnswerEnd,
     AnswerEvent,
@@ -462,5 +462,32 @@ def test_reasoning_effort_turns_thinking_on() -> None:
             assert (params.enable_thinking, params.reasoning_effort) == (True, "high")
             await ask(client, reasoning={"effort": "none"})
             assert lane.generations[-1].request.params.enable_thinking is False
+
+    run(scenario())
+
+
+def test_an_effort_is_taken_by_a_model_that_does_not_reason() -> None:
+    """Coding agents send it with every request, whatever the model."""
+
+    async def scenario() -> None:
+        lane = ScriptedLane(say_words("a"), template_fields=frozenset())
+        async with application(lane) as (client, _):
+            assert (await ask(client, reasoning={"effort": "medium", "summary": "auto"})).status == 200
+            refused = await ask(client, reasoning={"effort": "enormous"})
+            assert (refused.status, refused.error["param"]) == (400, "reasoning.effort")
+
+    run(scenario())
+
+
+def test_a_result_without_its_call_is_named_by_its_call_id() -> None:
+    async def scenario() -> None:
+        lane = ScriptedLane(say_words("a"))
+        async with application(lane) as (client, _):
+            field = "messages[1].tool_call_id"
+            lane.refusal = RequestError(f"{field} must be the id of a tool call", param=field)
+            orphan = {"type": "function_call_output", "call_id": "c9", "output": "x"}
+            answer = await ask(client, [{"role": "user", "content": "?"}, orphan])
+            assert (answer.status, answer.error["param"]) == (400, "input[1].call_id")
+            assert answer.error["message"].startswith("input[1].call_id must be the id of a tool call")
 
     run(scenario())

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from edgellm.api import limits
 from edgellm.api.wire.anthropic_blocks import MessageParam, System
 from edgellm.api.wire.fields import INVALID_VALUE, Advisory, WireModel, neutral, unsupported
-from edgellm.api.wire.sampling import Count, StopString
+from edgellm.api.wire.sampling import Count, Identifier, StopString
 
 NO_HOSTED_TOOLS = "is not supported: this server runs no tools of its own; give a name and an input_schema"
 
@@ -119,6 +119,10 @@ class CountTokensRequest(PromptFields):
     pass
 
 
+class Metadata(WireModel):
+    user_id: Identifier | None = None
+
+
 class MessagesRequest(PromptFields):
     max_tokens: Count
     stream: bool = False
@@ -127,7 +131,7 @@ class MessagesRequest(PromptFields):
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1, le=limits.INT32_MAX)
 
-    metadata: Annotated[Any, Advisory()] = None
+    metadata: Metadata | None = None
     diagnostics: Annotated[Any, Advisory()] = None
     inference_geo: Annotated[Any, Advisory()] = None
     service_tier: Annotated[Any, neutral("auto", "standard_only")] = None

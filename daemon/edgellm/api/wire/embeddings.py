@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, Field
 
 from edgellm.api import limits
 from edgellm.api.wire.completion import text_or_token_prompts
-from edgellm.api.wire.fields import Advisory, WireModel
-from edgellm.api.wire.sampling import Count
+from edgellm.api.wire.fields import WireModel
+from edgellm.api.wire.sampling import Count, Identifier
 
 
 def _inputs(value: object) -> list[str | list[int]]:
@@ -21,4 +21,4 @@ class EmbeddingsRequest(WireModel):
     input: Annotated[list[Any], BeforeValidator(_inputs, str | list[str] | list[int] | list[list[int]])]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Count | None = None
-    user: Annotated[Any, Advisory()] = None
+    user: Identifier | None = None

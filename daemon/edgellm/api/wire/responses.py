@@ -10,7 +10,7 @@ from edgellm.api import limits
 from edgellm.api.wire.chat import ReasoningEffort
 from edgellm.api.wire.fields import INVALID_VALUE, Advisory, WireModel, neutral, unsupported
 from edgellm.api.wire.response_items import InputItem
-from edgellm.api.wire.sampling import Count, Penalty, StreamOptions
+from edgellm.api.wire.sampling import Count, Identifier, Metadata, Penalty, StreamOptions
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 TEXT_LOGPROBS = "message.output_text.logprobs"
@@ -141,10 +141,10 @@ class ResponsesRequest(WireModel):
     repetition_penalty: float | None = Field(default=None, gt=0, le=limits.REPETITION_PENALTY_MAX)
     seed: int | None = Field(default=None, ge=0, le=limits.SEED_MAX)
 
-    metadata: dict[str, str] | None = Field(default=None, max_length=limits.METADATA_ENTRIES_MAX)
-    user: Annotated[Any, Advisory()] = None
-    safety_identifier: Annotated[Any, Advisory()] = None
-    prompt_cache_key: Annotated[Any, Advisory()] = None
+    metadata: Metadata | None = None
+    user: Identifier | None = None
+    safety_identifier: Identifier | None = None
+    prompt_cache_key: Identifier | None = None
     prompt_cache_options: Annotated[Any, Advisory()] = None
     client_metadata: Annotated[Any, Advisory()] = None
     max_tool_calls: Annotated[Any, Advisory()] = None  # of hosted tools, and there are none

@@ -30,13 +30,25 @@ def _token_biases(value: dict[str, float]) -> dict[str, float]:
     return value
 
 
-Count = Annotated[int, Field(ge=1, le=limits.INT32_MAX)]
+# Clients send large constants for "as much as there is": what is too long for any model is the longest.
+Count = Annotated[int, Field(ge=1), AfterValidator(lambda count: min(count, limits.INT32_MAX))]
 Penalty = Annotated[float, Field(ge=-limits.PENALTY_MAX, le=limits.PENALTY_MAX)]
 StopString = Annotated[str, AfterValidator(_stop_length)]
 TokenBiases = Annotated[
     dict[str, Annotated[float, Field(allow_inf_nan=False)]],
     Field(max_length=limits.LOGIT_BIAS_ENTRIES_MAX),
     AfterValidator(_token_biases),
+]
+
+
+# Without effect on the text, and kept: so their size is bounded.
+Identifier = Annotated[str, Field(max_length=limits.IDENTIFIER_CHARACTERS_MAX)]
+Metadata = Annotated[
+    dict[
+        Annotated[str, Field(max_length=limits.METADATA_KEY_CHARACTERS_MAX)],
+        Annotated[str, Field(max_length=limits.METADATA_VALUE_CHARACTERS_MAX)],
+    ],
+    Field(max_length=limits.METADATA_ENTRIES_MAX),
 ]
 
 
@@ -100,10 +112,10 @@ class SamplingFields(WireModel):
     disable_spec_decode: bool = False
     priority: Annotated[Any, neutral(0)] = None
 
-    user: Annotated[Any, Advisory()] = None
-    safety_identifier: Annotated[Any, Advisory()] = None
-    prompt_cache_key: Annotated[Any, Advisory()] = None
-    metadata: Annotated[Any, Advisory()] = None
+    user: Identifier | None = None
+    safety_identifier: Identifier | None = None
+    prompt_cache_key: Identifier | None = None
+    metadata: Metadata | None = None
     prompt_cache_retention: Annotated[Any, neutral("in-memory", "in_memory")] = None
     store: Annotated[Any, neutral(False)] = None
     service_tier: Annotated[Any, neutral("auto", "default")] = None

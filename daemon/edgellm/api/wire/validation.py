@@ -65,8 +65,10 @@ def request_error(details: ErrorDetails) -> RequestError:
         steps.append(str(ctx["name"]))
     elif kind == UNKNOWN_KIND:
         steps.append("type")
-    param = json_path(steps)
     text = details["msg"] if kind in _OWN_TYPES else _TEXTS.get(kind, "is not valid").format_map(ctx)
+    if steps[-1:] == ["[key]"]:  # after the key itself, which a client chose
+        steps, text = steps[:-2], f"holds a key that {text}"
+    param = json_path(steps)
     message = f"{param or 'The body'} {text}."
     match kind:
         case "unknown_parameter":
