@@ -91,6 +91,8 @@ MODEL_OPTIONS = (
     ),
     SettingOption("--max-image-tokens", ("max_image_tokens",), "TOKENS"),
     SettingOption("--max-image-tokens-per-image", ("max_image_tokens_per_image",), "TOKENS"),
+    SettingOption("--max-lora-rank", ("max_lora_rank",), "N"),
+    SettingOption("--reduced-vocab-dir", ("reduced_vocab_dir",), "FOLDER"),
     SettingOption("--speculative-config", ("speculative_config",), "JSON"),
     SettingOption("--draft-top-k", ("draft_top_k",), "N"),
     SettingOption("--draft-step", ("draft_step",), "N"),
@@ -151,7 +153,7 @@ def _said(
         value = getattr(namespace, option.spelling.removeprefix("--").replace("-", "_"), None)
         if value is not None:
             annotation = _field_of(section, option.path).annotation
-            parsed = parse_text(value, annotation) if isinstance(value, str) else value
+            parsed = parse_text(value, annotation, option.spelling) if isinstance(value, str) else value
             said[option.path] = Flag(parsed, option.spelling)
     return said
 

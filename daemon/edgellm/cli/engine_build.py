@@ -11,7 +11,7 @@ from edgellm.cli.progress_line import ProgressLine
 _NAMES = (
     *("runtime", "quantisation", "max_input_len", "max_batch_size", "max_kv_cache_capacity", "max_image_tokens"),
     *("max_image_tokens_per_image", "speculative_config", "draft_top_k", "draft_step", "verify_tree_size"),
-    *("max_verify_tree_size", "max_draft_tree_size"),
+    *("max_verify_tree_size", "max_draft_tree_size", "max_lora_rank", "reduced_vocab_dir"),
 )
 OPTIONS = tuple(option for option in MODEL_OPTIONS if option.path[-1] in _NAMES)
 

@@ -63,7 +63,7 @@ def environment_values(environ: Mapping[str, str]) -> Iterator[tuple[KeyPath, An
     for variable in sorted(environ):
         if variable in known:
             path, field = known[variable]
-            yield path, parse_text(environ[variable], field.annotation), variable
+            yield path, parse_text(environ[variable], field.annotation, variable), variable
         elif variable.startswith(ENVIRONMENT_PREFIX):
             _refuse_lookalike(variable, known)
     if environ.get(MODEL_VARIABLE):
@@ -87,13 +87,11 @@ def _refuse_lookalike(variable: str, known: Mapping[str, object]) -> None:
         raise ConfigError(f"environment variable {variable} is no setting of edgellm{hint}")
 
 
-def parse_text(text: str, annotation: Any) -> Any:
+def parse_text(text: str, annotation: Any, spelling: str) -> Any:
+    """The value that ``text`` means, given as ``spelling``. Raises ConfigError for a table that is no JSON."""
     kinds = set(_kinds(annotation))
     if any(issubclass(kind, BaseModel) for kind in kinds):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return text  # no table either: what is wrong with it is said where settings are checked
+        return parse_json(text, spelling)
     if tuple in kinds:
         return [part.strip() for part in text.split(",") if part.strip()]
     if kinds & {int, float, bool}:
@@ -106,6 +104,17 @@ def parse_text(text: str, annotation: Any) -> Any:
             except ValueError:
                 continue
     return text
+
+
+def parse_json(text: str, spelling: str) -> Any:
+    """Raises ConfigError that says what JSON expects, and where."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, character {error.colno}" if "\n" in text else f"character {error.colno}"
+        raise ConfigError(f"{spelling} is not JSON: {error.msg[:1].lower()}{error.msg[1:]} at {where}") from None
+    except RecursionError:
+        raise ConfigError(f"{spelling} is not JSON that can be read: it is nested too deep") from None
 
 
 def _kinds(annotation: Any) -> Iterator[type]:

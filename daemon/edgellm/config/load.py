@@ -149,6 +149,7 @@ def _anchor_paths(tree: dict[str, Any], folder: Path) -> None:
     models = tree.get("models")
     for model in models if isinstance(models, list) else ():
         anchor(model, "source", only_if_dotted=True)
+        anchor(model, "reduced_vocab_dir", only_if_dotted=False)
 
 
 def _note_origins(value: Any, path: KeyPath, origin: str, origins: dict[str, str]) -> None:

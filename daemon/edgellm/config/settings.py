@@ -248,6 +248,16 @@ class ModelSettings(Section):
     max_image_tokens_per_image: Tokens | None = Field(
         default=None, description="Image tokens of one image that a TensorRT engine is compiled for."
     )
+    max_lora_rank: Annotated[Whole, Field(ge=0, le=limits.LORA_RANK_MAX)] | None = Field(
+        default=None,
+        description="Largest rank of adapters that a TensorRT engine is compiled to take. Unset: none. This version "
+        "loads no adapters: it is for programs that the engine is exported to.",
+    )
+    reduced_vocab_dir: Path | None = Field(
+        default=None,
+        description="Folder with the `vocab_map.safetensors` of a reduced vocabulary, as NVIDIA's "
+        "`tensorrt-edgellm-reduce-vocab` makes it, that a TensorRT engine is compiled with.",
+    )
     speculative_config: SpeculativeSettings | None = Field(
         default=None, description="Speculative decoding on TensorRT; on the command line a JSON object."
     )

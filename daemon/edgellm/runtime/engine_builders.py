@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgellm.engines.build_profile import BuildProfile, RuntimeKind
 from edgellm.engines.builder import Builder, BuildRequest
@@ -34,15 +34,27 @@ RUNTIME_KINDS: tuple[RuntimeKind, ...] = ("native", "tensorrt")
 
 
 def builder_for(
-    runtime: RuntimeKind, *, cache_dir: Path | None = None, environment: Mapping[str, str] | None = None
+    runtime: RuntimeKind,
+    *,
+    options: LLMOptions | None = None,
+    cache_dir: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Builder:
     """Give the builder of ``runtime``. The output of failed builds is kept below ``cache_dir``.
+
+    ``options`` are those of the launch, where something is to be built.
 
     Raises RuntimeUnavailableError where this machine cannot tell what engines would be built for.
     """
     if runtime == "native":
         return NativeBuilder()
-    return _tensorrt_builder(platform_facts(), cache_dir, os.environ if environment is None else environment)
+    vocabulary = options.reduced_vocab_dir if options else None
+    return _tensorrt_builder(
+        platform_facts(),
+        cache_dir,
+        os.environ if environment is None else environment,
+        Path(vocabulary).expanduser() if vocabulary else None,
+    )
 
 
 def available_builders() -> dict[str, Builder]:
@@ -73,9 +85,14 @@ def build_profile(options: LLMOptions, runtime: RuntimeKind = "native") -> Build
     if runtime == "native":
         return BuildProfile(quantisation=options.quantisation, **lengths)
     images = {name: value for name in _IMAGE_LIMITS if (value := getattr(options, name)) is not None}
+    model: dict[str, Any] = {"max_lora_rank": options.max_lora_rank or 0}
+    if options.reduced_vocab_dir is not None:
+        from edgellm.engines.tensorrt.tensorrt_builder import reduced_vocabulary_digest
+
+        model["reduced_vocab_digest"] = reduced_vocabulary_digest(Path(options.reduced_vocab_dir).expanduser())
     method = engine_method(options.speculative.method, options.speculative.model)
     if method == NO_METHOD:
-        return BuildProfile(**lengths, **images)
+        return BuildProfile(**lengths, **images, **model)
     verify_size = options.max_verify_tree_size or options.verify_tree_size
     draft_size = options.max_draft_tree_size
     if draft_size is None and method == "dflash":
@@ -83,6 +100,7 @@ def build_profile(options: LLMOptions, runtime: RuntimeKind = "native") -> Build
     return BuildProfile(
         **lengths,
         **images,
+        **model,
         spec_type=method,
         tree_base=options.speculative_launch.top_k > 1 and method in TREE_BASE_METHODS,
         max_verify_tree_size=verify_size,
@@ -90,7 +108,9 @@ def build_profile(options: LLMOptions, runtime: RuntimeKind = "native") -> Build
     )
 
 
-def _tensorrt_builder(facts: PlatformFacts, cache_dir: Path | None, environment: Mapping[str, str]) -> Builder:
+def _tensorrt_builder(
+    facts: PlatformFacts, cache_dir: Path | None, environment: Mapping[str, str], reduced_vocab: Path | None
+) -> Builder:
     from edgellm.engines.tensorrt.platform_fingerprint import tensorrt_fingerprint
     from edgellm.engines.tensorrt.tensorrt_builder import BuilderProgram, TensorRTBuilder
 
@@ -107,4 +127,4 @@ def _tensorrt_builder(facts: PlatformFacts, cache_dir: Path | None, environment:
         logs=cache_dir / LOGS_FOLDER if cache_dir else None,
         environment=environment,
     )
-    return TensorRTBuilder(program, tensorrt_fingerprint(facts))
+    return TensorRTBuilder(program, tensorrt_fingerprint(facts), reduced_vocab=reduced_vocab)

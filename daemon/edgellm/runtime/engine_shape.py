@@ -32,6 +32,7 @@ def engine_shape(options: LLMOptions, metadata: EngineMetadata) -> RuntimeShape:
     for name, engine_value in (
         ("max_image_tokens", metadata.max_image_tokens),
         ("max_image_tokens_per_image", metadata.max_image_tokens_per_image),
+        ("max_lora_rank", metadata.max_lora_rank),
         ("max_verify_tree_size", compiled.max_verify_tree_size if compiled else None),
         ("max_draft_tree_size", (compiled.max_draft_tree_size or None) if compiled else None),
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from edgellm.config.environment import parse_json
 from edgellm.engines.store import BAKED_ROOT
 from edgellm.engines.tensorrt.speculation import (
     METHODS_WITH_DRAFT_CHECKPOINT,
@@ -84,9 +84,12 @@ class BuildOptions:
     max_draft_tree_size: int | None = None
     max_image_tokens: int | None = None
     max_image_tokens_per_image: int | None = None
+    max_lora_rank: int | None = None
+    reduced_vocab_dir: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draft_model_dir", path_text(self.draft_model_dir))
+        object.__setattr__(self, "reduced_vocab_dir", path_text(self.reduced_vocab_dir))
 
     @classmethod
     def parse(cls, value: BuildOptions | Mapping[str, Any]) -> BuildOptions:
@@ -111,10 +114,7 @@ class SpeculativeConfig:
     @classmethod
     def parse(cls, value: SpeculativeConfig | Mapping[str, Any] | str) -> SpeculativeConfig:
         if isinstance(value, str):
-            try:
-                value = json.loads(value)
-            except (ValueError, RecursionError) as error:
-                raise ConfigError("speculative_config is not valid JSON") from error
+            value = parse_json(value, "speculative_config")
         return value if isinstance(value, cls) else _from_mapping(cls, value, "speculative_config")
 
 
@@ -146,6 +146,8 @@ class LLMOptions:
     speculative: SpeculativeConfig = field(default_factory=SpeculativeConfig)
     max_image_tokens: int | None = None
     max_image_tokens_per_image: int | None = None
+    max_lora_rank: int | None = None
+    reduced_vocab_dir: str | None = None
     draft_top_k: int | None = None
     draft_step: int | None = None
     verify_tree_size: int | None = None
@@ -167,6 +169,11 @@ class LLMOptions:
         for name in _COUNTS:
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name), lowest=1)
+        if self.max_lora_rank is not None:
+            _check_count("max_lora_rank", self.max_lora_rank, lowest=0)
+        folder = self.reduced_vocab_dir
+        if folder is not None and (not isinstance(folder, str) or not folder):
+            raise ConfigError("reduced_vocab_dir must be a folder")
         if self.max_batch_size is not None and self.max_batch_size > MAX_BATCH_SIZE:
             raise ConfigError(f"max_batch_size must be at most {MAX_BATCH_SIZE}")
         if self.threads is not None:
@@ -211,6 +218,10 @@ class LLMOptions:
         for name in _IMAGE_COUNTS:
             if getattr(self, name) is not None:
                 raise ConfigError(f"{name}: the native runtime takes no images")
+        if self.max_lora_rank:
+            raise ConfigError("max_lora_rank: the native runtime takes no adapters")
+        if self.reduced_vocab_dir is not None:
+            raise ConfigError("reduced_vocab_dir: the native runtime keeps the whole vocabulary")
 
     def _refuse_on_tensorrt(self) -> None:
         if self.quantisation != "auto":

@@ -59,7 +59,7 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
     if selected.kind == "tensorrt":
         refuse_speech_alone(source)
     request = build_request(options, source, find, selected.kind)
-    builder = builder_for(selected.kind, cache_dir=cache_dir)
+    builder = builder_for(selected.kind, options=options, cache_dir=cache_dir)
     if options.clear_engine_cache:
         store.clear()
     lease = store.prepare(builder, request, allow_build=options.build_on_start, on_progress=on_progress)

@@ -19,6 +19,7 @@ from edgellm.runtime.llm_options import ContextCacheConfig, LLMOptions, Speculat
 COMPILED_OPTIONS = (
     "max_image_tokens",
     "max_image_tokens_per_image",
+    "max_lora_rank",
     "draft_top_k",
     "draft_step",
     "verify_tree_size",
@@ -46,7 +47,7 @@ def build_of(
     source = find(model.source)
     kind = "native" if selected is None else modules.runtime_for(choice, selected, source).kind
     options.refuse_unsupported(kind)
-    return builder_for(kind, cache_dir=settings.cache_dir), build_request(options, source, find, kind)
+    return builder_for(kind, options=options, cache_dir=settings.cache_dir), build_request(options, source, find, kind)
 
 
 def build_options(model: ModelSettings) -> LLMOptions:
@@ -59,6 +60,7 @@ def build_options(model: ModelSettings) -> LLMOptions:
         max_input_len=model.max_input_len,
         max_batch_size=model.max_batch_size,
         max_kv_cache_capacity=model.max_kv_cache_capacity,
+        reduced_vocab_dir=None if model.reduced_vocab_dir is None else str(model.reduced_vocab_dir),
         speculative=SpeculativeConfig(**speculative),
         **{name: getattr(model, name) for name in COMPILED_OPTIONS},
     )

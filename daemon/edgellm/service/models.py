@@ -151,6 +151,7 @@ def llm_arguments(model: ModelSettings) -> dict[str, Any]:
         "context_cache_max_records": model.context_reuse_max_records,
         "context_cache_recurrent_snapshot_pool_bytes": model.context_reuse_recurrent_snapshot_pool_bytes,
         "context_cache_partial_kv_snapshot_pool_bytes": model.context_reuse_partial_kv_snapshot_pool_bytes,
+        "reduced_vocab_dir": model.reduced_vocab_dir and str(model.reduced_vocab_dir),
         "speculative_config": model.speculative_config and model.speculative_config.model_dump(exclude_none=True),
         **{name: getattr(model, name) for name in COMPILED_OPTIONS},
     }

@@ -231,7 +231,7 @@ def test_engine_folders_of_a_file_are_taken_from_its_folder(tmp_path: Path) -> N
 
 def speculative_flag(text: str) -> Flag:
     """As the command line reads it."""
-    value = parse_text(text, ModelSettings.model_fields["speculative_config"].annotation)
+    value = parse_text(text, ModelSettings.model_fields["speculative_config"].annotation, "--speculative-config")
     return Flag(value, "--speculative-config")
 
 
@@ -260,8 +260,10 @@ def test_speculative_decoding_is_a_table_in_a_file_and_json_on_the_command_line(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", r"--speculative-config: models\[0\]\.speculative_config must be a table"),
-        ('"eagle3"', r"--speculative-config: "),
+        ("{bad", r"^--speculative-config is not JSON: expecting property name .* at character 2$"),
+        ('{"method":\n mtp}', r"^--speculative-config is not JSON: expecting value at line 2, character 2$"),
+        ("[" * 100_000, r"^--speculative-config is not JSON that can be read: it is nested too deep$"),
+        ('"eagle3"', r"--speculative-config: models\[0\]\.speculative_config must be a table"),
         ('{"method": "gemma4_mtp"}', r"--speculative-config: .*method must be 'eagle3', 'mtp'"),
         ('{"model": "d"}', r"speculative_config\.method is required"),
         ('{"method": "mtp", "tokens": 3}', r"--speculative-config: .*tokens"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ from tests.unit.engines.jetson_platforms import ORIN
 from edgellm.engines.build_profile import BuildProfile
 from edgellm.engines.builder import BuildRequest
 from edgellm.engines.source import ModelSource, SourceKind
+from edgellm.engines.tensorrt.arguments import BuildFolders, builder_arguments
 from edgellm.engines.tensorrt.platform_facts import PlatformFacts
 from edgellm.engines.tensorrt.tensorrt_builder import TensorRTPlan
-from edgellm.errors import RuntimeUnavailableError
+from edgellm.errors import ConfigError, RuntimeUnavailableError
 from edgellm.runtime import engine_builders
-from edgellm.runtime.engine_builders import builder_for
+from edgellm.runtime.engine_builders import build_request, builder_for
+from edgellm.runtime.llm_options import LLMOptions
 
 
 @pytest.fixture
@@ -48,6 +51,33 @@ def test_tensorrt_gets_nvidias_builder_for_this_machine(facts: PlatformFacts, tm
     assert program.command == (sys.executable, "-P", "-m", "experimental.builder")
     assert program.logs == tmp_path / "cache" / "build-logs"
     assert program.plugin is None
+
+
+def test_adapters_and_a_reduced_vocabulary_reach_the_builders_command_line(
+    facts: PlatformFacts, tmp_path: Path
+) -> None:
+    vocabulary = tmp_path / "vocabulary"
+    vocabulary.mkdir()
+    (vocabulary / "vocab_map.safetensors").write_bytes(b"kept tokens")
+    options = LLMOptions("m", max_lora_rank=16, reduced_vocab_dir=str(vocabulary))
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "qwen3"}')
+    source = ModelSource(SourceKind.SAFETENSORS, model, "m")
+    request = build_request(options, source, lambda _: source, "tensorrt")
+    builder = builder_for("tensorrt", options=options)
+    key = builder.key(request)
+    assert key.inputs["profile.max_lora_rank"] == 16
+    assert key.inputs["profile.reduced_vocab_digest"] == hashlib.sha256(b"kept tokens").hexdigest()
+    made = builder.plan(request)
+    assert isinstance(made, TensorRTPlan)
+    folders = BuildFolders(model, tmp_path / "staging", reduced_vocab=made.reduced_vocab)
+    words = builder_arguments(request.profile, folders)
+    assert words[words.index("--max-lora-rank") + 1] == "16"
+    assert words[words.index("--reduced-vocab-dir") + 1] == str(vocabulary)
+    (vocabulary / "vocab_map.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"reduced_vocab_dir: .*vocab_map\.safetensors does not exist"):
+        build_request(options, source, lambda _: source, "tensorrt")
 
 
 def test_a_builder_from_source_is_told_its_plugin(

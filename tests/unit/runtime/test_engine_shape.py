@@ -26,6 +26,7 @@ COMPILED = EngineMetadata(
     max_kv_cache_capacity=1024,
     max_image_tokens=600,
     max_image_tokens_per_image=300,
+    max_lora_rank=16,
     speculation=CompiledSpeculation("mtp", max_verify_tree_size=9, max_draft_tree_size=8),
 )
 ASKED = {
@@ -34,6 +35,7 @@ ASKED = {
     "max_kv_cache_capacity": 1024,
     "max_image_tokens": 600,
     "max_image_tokens_per_image": 300,
+    "max_lora_rank": 16,
     "max_verify_tree_size": 9,
     "max_draft_tree_size": 8,
 }

@@ -65,6 +65,10 @@ def test_the_engine_cache_size_counts_in_powers_of_two() -> None:
         {"read_only_engine_dirs": ("/baked", "")},
         {"max_batch_size": 257},
         {"threads": 1025},
+        {"max_lora_rank": -1},
+        {"max_lora_rank": True},
+        {"reduced_vocab_dir": ""},
+        {"reduced_vocab_dir": 3},
     ],
 )
 def test_other_arguments_are_checked_by_name(options: dict[str, Any]) -> None:
@@ -123,6 +127,8 @@ def test_a_speculative_config_overrides_the_build_options_method_and_draft() -> 
         {"max_draft_tree_size": 1},
         {"max_image_tokens": 1},
         {"max_image_tokens_per_image": 1},
+        {"max_lora_rank": 8},
+        {"reduced_vocab_dir": "/vocabularies/small"},
     ],
 )
 def test_what_the_native_runtime_lacks_is_refused_by_name(options: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 from edgellm.config import ModelSettings
 from edgellm.runtime.llm import LLM
@@ -29,6 +30,8 @@ VALUES = {
     "context_reuse_partial_kv_snapshot_pool_bytes": 8,
     "max_image_tokens": 9,
     "max_image_tokens_per_image": 10,
+    "max_lora_rank": 17,
+    "reduced_vocab_dir": Path("/vocabularies/small"),
     "speculative_config": {"method": "mtp", "num_speculative_tokens": 11},
     "draft_top_k": 12,
     "draft_step": 13,
@@ -42,6 +45,7 @@ def test_every_setting_of_a_model_reaches_the_runtime() -> None:
     assert set(ModelSettings.model_fields) == set(VALUES) | SERVED
     arguments = llm_arguments(ModelSettings(source="m", **VALUES))  # type: ignore[arg-type]
     renamed = {name.replace("context_reuse_", "context_cache_"): value for name, value in VALUES.items()}
+    renamed["reduced_vocab_dir"] = "/vocabularies/small"  # as text: it goes to a worker
     assert arguments == renamed
     assert set(arguments) <= set(inspect.signature(LLM).parameters)
 
