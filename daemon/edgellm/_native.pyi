@@ -171,6 +171,13 @@ class ContextCachePoolMetrics:
     @property
     def capacity(self) -> int: ...
 
+class DeltaFrames:
+    """Extension: one stream's chunks as frames of a worker."""
+
+    def take_credit(self) -> bool:
+        """False when none is left."""
+    def add_credit(self, deltas: _Int) -> None: ...
+
 class EngineMetrics:
     """What the scheduler did since the start."""
 
@@ -258,6 +265,18 @@ class FormattedRequest:
     def formatted_complete_request(self) -> str: ...
     @formatted_complete_request.setter
     def formatted_complete_request(self, value: str) -> None: ...
+
+class FrameSocket:
+    """Extension: the sending end of a worker's socket; never waits."""
+
+    def __init__(self, descriptor: _Int) -> None: ...
+    def fileno(self) -> int: ...
+    def send(self, frame: bytes) -> None:
+        """What the kernel does not take at once is kept."""
+    def delta_frames(self, stream: _Int, credit: _Int) -> DeltaFrames: ...
+    def flush(self) -> bool:
+        """Send what was kept; False while something is left."""
+    def kept_bytes(self) -> int: ...
 
 class GuideType:
     """What a guide is written in."""
@@ -947,6 +966,10 @@ class StreamChannel:
     def get_skip_special_tokens(self) -> bool: ...
     def set_signal(self, signal: StreamSignal) -> None:
         """Extension: raised at once, with each chunk, and when the runtime has let go of the request."""
+    def forward_to(self, frames: DeltaFrames) -> None:
+        """Extension: from resume_forwarding() on, chunks of text alone go out as frames and raise no signal."""
+    def resume_forwarding(self) -> None:
+        """Call it once everything that was read has been sent."""
 
 class StreamChunk:
     """What a sequence produced since the chunk before."""

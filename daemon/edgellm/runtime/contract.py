@@ -40,10 +40,30 @@ class StreamSignal(Protocol):
         ...
 
 
+class DeltaFrames(Protocol):
+    """Extension: writes one stream's chunks as a worker's delta frames, each for one credit."""
+
+    def take_credit(self) -> bool: ...
+    def add_credit(self, deltas: int) -> None: ...
+
+
+class FrameSocket(Protocol):
+    """Extension, found by ``hasattr`` on the module and made of a descriptor: sends whole frames and never waits."""
+
+    def fileno(self) -> int: ...
+    def send(self, frame: bytes) -> None: ...
+    def flush(self) -> bool:
+        """Send what the kernel did not take before; False while something is left."""
+        ...
+
+    def kept_bytes(self) -> int: ...
+    def delta_frames(self, stream: int, credit: int) -> DeltaFrames: ...
+
+
 class StreamChannel(Protocol):
     """After ``cancel()`` it is neither finished nor has it a reason, and waits return None at once.
 
-    ``set_signal`` is an extension.
+    ``set_signal``, ``forward_to`` and ``resume_forwarding`` are extensions.
     """
 
     def try_pop(self) -> StreamChunk | None: ...

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from edgellm.errors import ClosedError, RequestCancelledError
 from edgellm.runtime.context_reuse_log import ContextReuseLog
 from edgellm.runtime.contract import (
+    FrameSocket,
     GenerationResponse,
     LLMRuntime,
     RequestEngine,
@@ -39,6 +40,10 @@ class Driver(Protocol):
 
     def make_signal(self) -> StreamSignal | None:
         """Give a signal that generations of this driver can raise; None where the runtime has none."""
+        ...
+
+    def make_frame_socket(self, descriptor: int) -> FrameSocket | None:
+        """Give a socket that generations of this driver can write to themselves; None where the runtime has none."""
         ...
 
     def start(self, native_request: Any, channel: StreamChannel, on_released: OnReleased) -> RunningGeneration:
@@ -90,6 +95,11 @@ class InFlightDriver:
         make = getattr(self._module, "StreamSignal", None)
         signal: StreamSignal | None = None if make is None else make()
         return signal
+
+    def make_frame_socket(self, descriptor: int) -> FrameSocket | None:
+        make = getattr(self._module, "FrameSocket", None)
+        socket: FrameSocket | None = None if make is None else make(descriptor)
+        return socket
 
     def start(self, native_request: Any, channel: StreamChannel, on_released: OnReleased) -> InFlightGeneration:
         engine = self._loaded()
@@ -154,6 +164,9 @@ class BlockingDriver:
 
     def make_signal(self) -> None:
         """A call that blocks keeps a thread anyway."""
+
+    def make_frame_socket(self, descriptor: int) -> None:
+        """Its chunks come out of a thread that waits for them."""
 
     def start(self, native_request: Any, channel: StreamChannel, on_released: OnReleased) -> BlockingGeneration:
         if self._runtime is None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from edgellm.errors import EdgeLLMError, RequestCancelledError
 from edgellm.runtime.contract import (
+    DeltaFrames,
     GenerationResponse,
     RequestHandle,
     RuntimeModule,
@@ -84,6 +85,13 @@ class InFlightGeneration:
     def raise_signal(self, signal: StreamSignal) -> None:
         """From now on with each chunk, and when the runtime has let go."""
         self._channel.set_signal(signal)  # type: ignore[attr-defined]  # there where the module has StreamSignal
+
+    def forward_to(self, frames: DeltaFrames) -> None:
+        """Chunks of text alone go there instead of to the reader, from ``resume_forwarding`` until one waits for it."""
+        self._channel.forward_to(frames)  # type: ignore[attr-defined]  # there where the module has FrameSocket
+
+    def resume_forwarding(self) -> None:
+        self._channel.resume_forwarding()  # type: ignore[attr-defined]  # as above
 
     def poll(self) -> tuple[list[StreamChunk], bool]:
         """The chunks that have come, and whether the runtime has let go: then these are the last, and ``result()``

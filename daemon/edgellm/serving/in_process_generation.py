@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from edgellm.errors import EdgeLLMError, GenerationError, RequestCancelledError
-from edgellm.runtime.contract import StreamSignal
+from edgellm.runtime.contract import DeltaFrames, StreamSignal
 from edgellm.runtime.deltas import embedding_bytes, finish_reason_name, merge_deltas, to_delta, to_partial_delta
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.running import InFlightGeneration, RunningGeneration
@@ -73,6 +73,20 @@ class SignalledGeneration:
 
     def cancel(self) -> None:
         self._running.cancel()
+
+    def forward_to(self, frames: DeltaFrames) -> bool:
+        """Let the runtime write chunks of text to ``frames`` itself, from ``resume_forwarding`` until one waits here.
+
+        False where chunks say more than text.
+        """
+        if self._with_logprobs or self._with_embedding:
+            return False
+        self._running.forward_to(frames)
+        return True
+
+    def resume_forwarding(self) -> None:
+        """Call it once everything that the receiver took has been sent."""
+        self._running.resume_forwarding()
 
     def read(self) -> bool:
         """Pass on what has come, as one delta. True when the runtime has let go and the receiver knows."""

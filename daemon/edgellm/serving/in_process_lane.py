@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 from edgellm.runtime.capabilities import Capabilities
-from edgellm.runtime.contract import context_cache_counters
+from edgellm.runtime.contract import FrameSocket, context_cache_counters
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.llm import LLM
 from edgellm.runtime.loaded_model import LoadedModel
@@ -86,6 +86,10 @@ class InProcessLane:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+    def make_frame_socket(self, descriptor: int) -> FrameSocket | None:
+        """Give a socket that generations of this lane can write to themselves; None where the runtime has none."""
+        return self._loaded.driver.make_frame_socket(descriptor)
 
     def counters(self) -> LaneCounters:
         driver = self._loaded.driver

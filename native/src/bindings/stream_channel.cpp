@@ -3,6 +3,8 @@
 
 #include <pybind11/stl.h>
 
+#include <string_view>
+
 #include "bindings/bindings.hpp"
 #include "contract/types.hpp"
 
@@ -31,6 +33,25 @@ void bind_stream_channel(py::module_& module) {
         .def("fileno", &StreamSignal::descriptor)
         .def("clear", &StreamSignal::clear, "Call it before looking at the channels.");
 
+    py::class_<DeltaFrames, std::shared_ptr<DeltaFrames>>(
+        module, "DeltaFrames", "Extension: one stream's chunks as frames of a worker.")
+        .def("take_credit", &DeltaFrames::take_credit, "False when none is left.")
+        .def("add_credit", &DeltaFrames::add_credit, py::arg("deltas"));
+
+    py::class_<FrameSocket, std::shared_ptr<FrameSocket>>(
+        module, "FrameSocket", "Extension: the sending end of a worker's socket; never waits.")
+        .def(py::init(&FrameSocket::create), py::arg("descriptor"))
+        .def("fileno", &FrameSocket::descriptor)
+        .def("send", [](FrameSocket& self, const py::bytes& frame) { self.send(std::string_view(frame)); },
+             py::arg("frame"), "What the kernel does not take at once is kept.")
+        .def("delta_frames",
+             [](const std::shared_ptr<FrameSocket>& self, uint64_t stream, int64_t credit) {
+                 return std::make_shared<DeltaFrames>(self, stream, credit);
+             },
+             py::arg("stream"), py::arg("credit"))
+        .def("flush", &FrameSocket::flush, "Send what was kept; False while something is left.")
+        .def("kept_bytes", &FrameSocket::kept_bytes);
+
     py::class_<StreamChannel, std::shared_ptr<StreamChannel>>(
         module, "StreamChannel", "Carries one sequence to its reader; cancelling it cancels the sequence.")
         .def_static("create", &StreamChannel::create)
@@ -46,7 +67,11 @@ void bind_stream_channel(py::module_& module) {
         .def("set_skip_special_tokens", &StreamChannel::set_skip_special_tokens, py::arg("skip"))
         .def("get_skip_special_tokens", &StreamChannel::get_skip_special_tokens)
         .def("set_signal", &StreamChannel::set_signal, py::arg("signal"),
-             "Extension: raised at once, with each chunk, and when the runtime has let go of the request.");
+             "Extension: raised at once, with each chunk, and when the runtime has let go of the request.")
+        .def("forward_to", &StreamChannel::forward_to, py::arg("frames"),
+             "Extension: from resume_forwarding() on, chunks of text alone go out as frames and raise no signal.")
+        .def("resume_forwarding", &StreamChannel::resume_forwarding,
+             "Call it once everything that was read has been sent.");
 }
 
 }  // namespace edgellm::bindings

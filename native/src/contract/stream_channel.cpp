@@ -64,6 +64,8 @@ bool StreamChannel::push(StreamChunk chunk) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (cancelled_.load() || finished_) return false;
+        if (forwarding_ && frames_->send(chunk)) return true;
+        forwarding_ = false;
         if (chunk.finished) {
             finished_ = true;
             reason_ = chunk.reason;
@@ -81,6 +83,18 @@ void StreamChannel::set_signal(std::shared_ptr<StreamSignal> signal) {
         signal_ = std::move(signal);
     }
     raise_signal();
+}
+
+void StreamChannel::forward_to(std::shared_ptr<DeltaFrames> frames) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    frames_ = std::move(frames);
+    forwarding_ = false;
+}
+
+void StreamChannel::resume_forwarding() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    // What waits for the reader goes first; the signal for it has been raised.
+    forwarding_ = frames_ != nullptr && chunks_.empty();
 }
 
 void StreamChannel::raise_signal() const {

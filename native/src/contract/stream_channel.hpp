@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "contract/delta_frames.hpp"
 #include "contract/stream_signal.hpp"
 #include "contract/types.hpp"
 
@@ -43,6 +44,12 @@ public:
     void set_signal(std::shared_ptr<StreamSignal> signal);
     void raise_signal() const;
 
+    // Extension. Chunks that these frames take go their way instead of the reader's, without a signal, from
+    // resume_forwarding() on until one comes that they do not take: it and those behind it wait for the reader, who
+    // sends them and resumes. So the order holds whoever sends.
+    void forward_to(std::shared_ptr<DeltaFrames> frames);
+    void resume_forwarding();
+
 private:
     StreamChannel() = default;
 
@@ -50,6 +57,8 @@ private:
     std::condition_variable readable_;
     std::deque<StreamChunk> chunks_;
     std::shared_ptr<StreamSignal> signal_;
+    std::shared_ptr<DeltaFrames> frames_;
+    bool forwarding_ = false;
     FinishReason reason_ = FinishReason::kNotFinished;
     bool finished_ = false;
     std::atomic<bool> cancelled_{false};

@@ -26,7 +26,7 @@ from edgellm.errors import EdgeLLMError
 from edgellm.runtime.llm import LLM
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.in_process_lane import InProcessLane
-from edgellm.serving.worker.frames import FrameError, FrameReader, FrameWriter
+from edgellm.serving.worker.frames import FrameError, FrameReader
 from edgellm.serving.worker.messages import (
     PROTOCOL_VERSION,
     Cancel,
@@ -42,6 +42,7 @@ from edgellm.serving.worker.messages import (
     Submit,
     ToWorker,
 )
+from edgellm.serving.worker.outlet import Outlet
 from edgellm.serving.worker.streams import WorkerStreams
 
 EXIT_OK = 0
@@ -56,12 +57,12 @@ _log = logging.getLogger(__name__)
 class Worker(asyncio.Protocol):
     """The worker's end of the socketpair, and the model once it is loaded. ``exit_code`` is set when it is over."""
 
-    def __init__(self, configure_logs: Callable[[Hello], None]) -> None:
+    def __init__(self, configure_logs: Callable[[Hello], None], descriptor: int) -> None:
         self._configure_logs = configure_logs
+        self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
+        self._outlet: Outlet | None = None
         self._reader: FrameReader[ToWorker] = FrameReader(ToWorker)  # type: ignore[arg-type]  # a union of types
-        self._writer = FrameWriter()
         self._lane: InProcessLane | None = None
         self._streams: WorkerStreams | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -69,17 +70,18 @@ class Worker(asyncio.Protocol):
 
     def send(self, message: msgspec.Struct) -> None:
         """Raises FrameTooLargeError."""
-        frame = self._writer.frame(message)
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame)
+        if self._outlet is not None:
+            self._outlet.send(message)
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+        self._outlet = Outlet(cast("asyncio.Transport", transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The front end is gone, however it ended: nobody is left to work for."""
+        if self._outlet is not None:
+            self._outlet.close()
         self._end(EXIT_OK)
 
     def data_received(self, data: bytes) -> None:
@@ -127,6 +129,9 @@ class Worker(asyncio.Protocol):
         self._tasks.append(self._loop.create_task(self._load(hello.arguments)))
 
     async def _load(self, arguments: dict[str, Any]) -> None:
+        outlet = self._outlet
+        if outlet is None:  # what loads a model came over the connection
+            return
         try:
             llm = await asyncio.to_thread(LLM, **arguments, on_progress=self._report)
         except EdgeLLMError as error:
@@ -137,8 +142,11 @@ class Worker(asyncio.Protocol):
             self.send(NotLoaded("internal_error", f"loading failed ({type(error).__name__})"))
             return
         self._lane = InProcessLane(llm)
-        self._streams = WorkerStreams(self._lane, self.send)
+        self._streams = WorkerStreams(self._lane, outlet)
         self.send(Ready(PROTOCOL_VERSION, llm.capabilities, llm.model_id, llm.bundle_dir))
+        frame_socket = self._lane.make_frame_socket(self._descriptor)
+        if frame_socket is not None:
+            outlet.hand_over(frame_socket)
 
     def _report(self, progress: Progress) -> None:
         """Called on the loading thread."""
@@ -184,7 +192,7 @@ def run_worker(descriptor: int, configure_logs: Callable[[Hello], None]) -> NoRe
     async def serve() -> int:
         connected = socket.socket(fileno=descriptor)
         connected.setblocking(False)
-        worker = Worker(configure_logs)
+        worker = Worker(configure_logs, connected.fileno())
         await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=connected)
         return await worker.exit_code
 

@@ -6,31 +6,30 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-import msgspec
-
 from edgellm.errors import EdgeLLMError, GenerationError, RequestCancelledError, WorkerFailedError
+from edgellm.runtime.contract import DeltaFrames
 from edgellm.runtime.deltas import merge_deltas
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.serving.error_frames import error_frames
+from edgellm.serving.in_process_generation import SignalledGeneration
 from edgellm.serving.lane import Lane, LaneGeneration
 from edgellm.serving.worker.conversion import to_delta_message, to_failure, to_request
 from edgellm.serving.worker.frames import FrameTooLargeError
 from edgellm.serving.worker.messages import Accepted, Cancel, Count, Counted, Credit, Failure, Final, Submit
+from edgellm.serving.worker.outlet import Outlet
 
 _log = logging.getLogger(__name__)
 
 # Deltas of one stream that may be under way; what comes beyond them is merged here until the front end took some.
 WINDOW_DELTAS = 256
 
-Send = Callable[[msgspec.Struct], None]
-
 
 class WorkerStreams:
     """Starts, cancels and ends requests on one lane. Used from the worker's event loop only."""
 
-    def __init__(self, lane: Lane, send: Send) -> None:
+    def __init__(self, lane: Lane, outlet: Outlet) -> None:
         self._lane = lane
-        self._send = send
+        self._outlet = outlet
         self._streams: dict[int, _Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -39,7 +38,7 @@ class WorkerStreams:
         return len(self._streams)
 
     def submit(self, message: Submit) -> None:
-        stream = _Stream(message.stream, self._send, self._ended)
+        stream = _Stream(message.stream, self._outlet, self._ended)
         self._streams[message.stream] = stream
         stream.starting = self._begin(self._submit(stream, message))
 
@@ -85,7 +84,7 @@ class WorkerStreams:
         except Exception as error:  # the front end waits for an answer
             _log.error("counting a prompt failed in the worker: %s", error_frames(error))
             failure = to_failure(GenerationError("the prompt could not be counted"))
-        self._send(Counted(message.number, tokens, failure))
+        self._outlet.send(Counted(message.number, tokens, failure))
 
     def _begin(self, work: object) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
@@ -97,14 +96,36 @@ class WorkerStreams:
         self._streams.pop(number, None)
 
 
-class _Stream:
-    """One request: the receiver of its deltas, which go out as frames as long as the front end takes them."""
+class _Credit:
+    """Credit of a stream whose generation writes nothing itself."""
 
-    def __init__(self, number: int, send: Send, on_end: Callable[[int], None]) -> None:
+    def __init__(self, deltas: int) -> None:
+        self._deltas = deltas
+
+    def take_credit(self) -> bool:
+        if self._deltas <= 0:
+            return False
+        self._deltas -= 1
+        return True
+
+    def add_credit(self, deltas: int) -> None:
+        self._deltas += deltas
+
+
+class _Stream:
+    """One request: the receiver of its deltas, which go out as frames as long as the front end takes them.
+
+    What the generation writes itself never comes here. It stops writing with the first delta that does, and goes on
+    once that one has been sent.
+    """
+
+    def __init__(self, number: int, outlet: Outlet, on_end: Callable[[int], None]) -> None:
         self._number = number
-        self._send = send
+        self._outlet = outlet
         self._on_end = on_end
-        self._credit_deltas = WINDOW_DELTAS
+        self._frames = outlet.delta_frames(number, WINDOW_DELTAS)
+        self._credit: DeltaFrames | _Credit = self._frames or _Credit(WINDOW_DELTAS)
+        self._writer: SignalledGeneration | None = None
         self._held_back: list[StreamDelta] = []
         self._generation: LaneGeneration | None = None
         self._is_accepted = False
@@ -114,6 +135,13 @@ class _Stream:
     def attach(self, generation: LaneGeneration) -> None:
         self._generation = generation
         self._accept()
+        if (
+            self._frames is not None
+            and isinstance(generation, SignalledGeneration)
+            and generation.forward_to(self._frames)
+        ):
+            self._writer = generation
+            self._resume_writing()
 
     def cancel(self) -> None:
         if self._generation is not None:
@@ -122,18 +150,20 @@ class _Stream:
             self.starting.cancel()
 
     def credit(self, deltas: int) -> None:
-        self._credit_deltas += deltas
-        self._send_held_back()
+        self._credit.add_credit(deltas)
+        if self._held_back and self._credit.take_credit():
+            self._send_held_back()
+        self._resume_writing()
 
     # DeltaReceiver
 
     def take(self, delta: StreamDelta) -> None:
         self._accept()
-        if self._credit_deltas == 0 or self._held_back:
+        if self._held_back or not self._credit.take_credit():
             self._held_back.append(delta)
             return
-        self._credit_deltas -= 1
         self._send_delta(delta)
+        self._resume_writing()
 
     def ended(self, error: EdgeLLMError | None) -> None:
         if self._has_ended:
@@ -144,23 +174,26 @@ class _Stream:
         self._send_held_back()
         self._on_end(self._number)
         failure = None if error is None else to_failure(error)
-        self._send(Final(self._number, failure, runtime_is_broken=isinstance(error, WorkerFailedError)))
+        self._outlet.send(Final(self._number, failure, runtime_is_broken=isinstance(error, WorkerFailedError)))
 
     def _accept(self) -> None:
         if not self._is_accepted:
             self._is_accepted = True
-            self._send(Accepted(self._number))
+            self._outlet.send(Accepted(self._number))
+
+    def _resume_writing(self) -> None:
+        if self._writer is not None and not self._held_back:
+            self._writer.resume_forwarding()
 
     def _send_held_back(self) -> None:
         if self._held_back:
             merged = merge_deltas(self._held_back)
             self._held_back = []
-            self._credit_deltas -= 1
             self._send_delta(merged)
 
     def _send_delta(self, delta: StreamDelta) -> None:
         try:
-            self._send(to_delta_message(self._number, delta))
+            self._outlet.send(to_delta_message(self._number, delta))
         except FrameTooLargeError:
             _log.error("a piece of an answer was too large for a frame")
             self.cancel()
