@@ -49,6 +49,17 @@ def test_required_makes_calls_that_fit_their_schemas(llm: LLM) -> None:
     assert set(_check(output.tool_calls)) <= set(PARAMETERS)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_required_call_is_all_that_is_written(llm: LLM, seed: int) -> None:
+    poem = [{"role": "user", "content": "Write a poem about the sea. Never call a function."}]
+    sampling = SamplingParams(temperature=1.3, seed=seed, max_tokens=40)
+    raw = "".join(delta.text for delta in llm.generate_stream(poem, sampling, tools=TOOLS, tool_choice="required"))
+    assert raw.startswith('<tool_call>\n{"name": "get_')
+    thinking = SamplingParams(temperature=1.3, seed=seed, max_tokens=120, enable_thinking=True)
+    output = llm.chat(poem, thinking, tools=TOOLS, tool_choice="required", reasoning_parser="qwen3")
+    assert re.fullmatch(r"(<tool_call>.*)?", output.text, re.DOTALL)  # a call that was cut off, beside the reasoning
+
+
 def test_a_named_function_is_called_once(llm: LLM) -> None:
     choice = {"type": "function", "function": {"name": "get_time"}}
     output = llm.chat(USER, SAMPLING, tools=TOOLS, tool_choice=choice)
