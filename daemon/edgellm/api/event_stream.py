@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from edgellm.api.body_writer import BodyWriter
-from edgellm.api.stream_format import StreamFormat
+from edgellm.api.stream_format import AnswerStreamFormat, StreamFormat
 from edgellm.api.usage import Usage
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.serving.answer_events import ChoiceEvents
@@ -30,7 +30,11 @@ class EventStream:
     ) -> None:
         self.begun = False  # a delta has come
         self._stream = stream
-        self._parsers = parsers
+        self._answers: tuple[AnswerStreamFormat, Sequence[ChoiceEvents]] | None = None
+        if parsers is not None:
+            if not isinstance(stream, AnswerStreamFormat):
+                raise TypeError(f"{type(stream).__name__} has no events")
+            self._answers = stream, parsers
         self._usage = usage
         self._writer = writer
         self._heartbeat_seconds = heartbeat_seconds
@@ -52,9 +56,10 @@ class EventStream:
     def _text_of(self, index: int, delta: StreamDelta) -> str:
         self.begun = True
         self._usage.take(index, delta)
-        if self._parsers is None:
+        if self._answers is None:
             return self._stream.delta(index, delta)
-        text = self._stream.events(index, self._parsers[index].take(delta), delta.logprobs)
+        stream, parsers = self._answers
+        text = stream.events(index, parsers[index].take(delta), delta.logprobs)
         now = time.monotonic()
         if not text and now - self._written_seconds > self._heartbeat_seconds:
             text = self._stream.heartbeat.decode()

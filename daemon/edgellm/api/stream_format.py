@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring as json_text
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from edgellm.api.error_mapping import stream_error
 from edgellm.api.logprobs import CompletionLogprobs, TokenLogprobs, chat_logprobs
@@ -48,7 +48,7 @@ class StreamHead:
 
 
 class StreamFormat(Protocol):
-    """One protocol's stream. Which of ``delta`` and ``events`` is called depends on the shape of the answer.
+    """One protocol's stream of answers whose text is left as it is.
 
     ``heartbeat`` is what is sent from time to time until the first token comes.
     """
@@ -61,11 +61,7 @@ class StreamFormat(Protocol):
         ...
 
     def delta(self, index: int, delta: StreamDelta) -> str:
-        """What is sent for a delta of a choice whose text is left as it is; the finished one ends the choice."""
-        ...
-
-    def events(self, index: int, events: Sequence[AnswerEvent], logprobs: TokenLogprobs | None) -> str:
-        """What is sent for the events of a choice; ``logprobs`` are those of the tokens that led to them."""
+        """What is sent for a delta of a choice; the finished one ends the choice."""
         ...
 
     def ending(self, usage: dict[str, Any]) -> bytes:
@@ -74,6 +70,15 @@ class StreamFormat(Protocol):
 
     def failure(self, error: EdgeLLMError) -> bytes:
         """What is sent when the generation failed: the last thing in the stream."""
+        ...
+
+
+@runtime_checkable
+class AnswerStreamFormat(StreamFormat, Protocol):
+    """One that can tell the parts of an answer apart, too."""
+
+    def events(self, index: int, events: Sequence[AnswerEvent], logprobs: TokenLogprobs | None) -> str:
+        """What is sent for the events of a choice; ``logprobs`` are those of the tokens that led to them."""
         ...
 
 
@@ -189,6 +194,3 @@ class CompletionStreamFormat(_OpenAiStream):
         logprobs = self._logprobs[index].take(delta.logprobs) if self._logprobs and delta.logprobs else None
         reason = json.dumps(delta.finish_reason if delta.finished else None)
         return f'{before},"logprobs":{json.dumps(logprobs, ensure_ascii=False)},"finish_reason":{reason}}}{self._end}'
-
-    def events(self, index: int, events: Sequence[AnswerEvent], logprobs: TokenLogprobs | None) -> str:
-        raise NotImplementedError("a text completion has no parts to tell apart")

@@ -7,15 +7,14 @@ TensorRT bundles where both have the fact.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from edgellm import __version__
-from edgellm.config.regular_file import open_regular
-from edgellm.errors import BundleDamagedError, BundleMismatchError
+from edgellm.engines.json_file import read_object
+from edgellm.errors import BundleDamagedError, BundleMismatchError, CheckpointError
 
 MODEL_FILE = "llm.gguf"
 TOKENIZER_FILE = "tokenizer.json"
@@ -151,19 +150,9 @@ class Bundle:
 
 def _read_config(path: Path) -> Mapping[str, Any]:
     try:
-        with open_regular(path) as stream:
-            content = stream.read(MAX_CONFIG_BYTES + 1)
-    except OSError as error:
-        raise BundleDamagedError(f"{path}: {error.strerror}: not a bundle, or a damaged one") from None
-    if len(content) > MAX_CONFIG_BYTES:
-        raise BundleDamagedError(f"{path}: over {MAX_CONFIG_BYTES} bytes")
-    try:
-        fields = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise BundleDamagedError(f"{path}: not JSON ({error})") from None
-    if not isinstance(fields, dict):
-        raise BundleDamagedError(f"{path}: not a JSON object")
-    return fields
+        return read_object(path, MAX_CONFIG_BYTES)
+    except CheckpointError as error:
+        raise BundleDamagedError(f"{error}: not a bundle, or a damaged one") from None
 
 
 class _Fields:

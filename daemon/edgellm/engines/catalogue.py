@@ -6,19 +6,18 @@ imported.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgellm.engines.file_digest import READ_BYTES, whole_file_sha256
+from edgellm.engines.file_lock import exclusive_lock
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.errors import CacheError, ModelSourceError
 
@@ -89,7 +88,10 @@ def install(entry: CatalogueEntry, models_dir: Path, on_progress: ProgressCallba
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _exclusive(target.parent / ".lock", entry, on_progress):
+        with exclusive_lock(
+            target.parent / ".lock",
+            lambda: on_progress(Progress("wait", f"waiting for another process that downloads {entry.name}")),
+        ):
             if _is_right(entry, target):
                 return target
             for leftover in target.parent.glob(f"{DOWNLOAD_PREFIX}*"):
@@ -114,20 +116,6 @@ def _is_right(entry: CatalogueEntry, path: Path) -> bool:
         return path.stat().st_size == entry.size_bytes and whole_file_sha256(path) == entry.sha256
     except OSError:
         return False
-
-
-@contextmanager
-def _exclusive(path: Path, entry: CatalogueEntry, on_progress: ProgressCallback) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_progress(Progress("wait", f"waiting for another process that downloads {entry.name}"))
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _download(entry: CatalogueEntry, scratch: Path, on_progress: ProgressCallback) -> Path:

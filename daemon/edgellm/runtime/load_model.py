@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-from edgellm.config.regular_file import open_regular
 from edgellm.engines.cache_directory import default_cache_dir, models_dir
+from edgellm.engines.checkpoint_names import CONFIG_FILE
+from edgellm.engines.json_file import read_object
 from edgellm.engines.source import ModelSource, SourceKind, resolve
-from edgellm.errors import CheckpointError, ConfigError, UnsupportedModelError
+from edgellm.errors import ConfigError, UnsupportedModelError
 from edgellm.runtime.llm import LLM
 from edgellm.runtime.llm_options import DEFAULT_READ_ONLY_ENGINE_DIRS, path_text
 
@@ -58,13 +58,5 @@ def _model_type(source: ModelSource) -> str | None:
     """None for a GGUF file, all of whose families are text models, and where a bundle came without its checkpoint."""
     if source.kind is not SourceKind.SAFETENSORS or (source.digest is not None and not source.path.exists()):
         return None
-    path = source.path / "config.json"
-    try:
-        with open_regular(path) as stream:
-            config = json.loads(stream.read(MAX_CONFIG_BYTES + 1))
-    except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not valid JSON") from error
-    model_type = config.get("model_type") if isinstance(config, dict) else None
+    model_type = read_object(source.path / CONFIG_FILE, MAX_CONFIG_BYTES).get("model_type")
     return model_type if isinstance(model_type, str) else None

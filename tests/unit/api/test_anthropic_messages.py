@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.unit.api.answers import ALL_KINDS, USAGE, named_events
 from tests.unit.api.asgi_client import Answer, AsgiClient, application, run
 from tests.unit.serving.scripted_lane import (
     PROMPT_TOKENS,
@@ -26,34 +27,15 @@ from edgellm.parsing.answer_events import (
     AnswerEnd,
     AnswerEvent,
     CallArguments,
-    CallEnd,
     CallStart,
-    ReasoningPiece,
-    TextPiece,
 )
 from edgellm.runtime.outputs import StreamDelta
 
 PATH = "/v1/messages"
-USAGE = {
-    "prompt_tokens": 10,
-    "completion_tokens": 5,
-    "prompt_tokens_details": {"cached_tokens": 4},
-    "completion_tokens_details": {"reasoning_tokens": 2},
-}
 
 
 def body(**fields: Any) -> dict[str, Any]:
     return {"model": "tiny", "max_tokens": 20, "messages": [{"role": "user", "content": "Hi"}], **fields}
-
-
-def events_of(stream: bytes) -> list[tuple[str, dict[str, Any]]]:
-    assert stream.endswith(b"\n\n")
-    events = []
-    for block in stream.decode().removesuffix("\n\n").split("\n\n"):
-        name, data = block.split("\n")
-        events.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
-    assert all(name == data["type"] for name, data in events)
-    return events
 
 
 def error_of(answer: Answer) -> tuple[int, str, str]:
@@ -102,7 +84,7 @@ def test_a_stream_begins_before_the_first_token_and_keeps_the_order() -> None:
             lane.generations[0].finish("length", cached_tokens=3)
             answer = await exchange.done()
             assert answer.header("content-type") == "text/event-stream; charset=utf-8"
-            events = [event for event in events_of(answer.body) if event[0] != "ping"]
+            events = [event for event in named_events(answer.body) if event[0] != "ping"]
             names = [name for name, _ in events]
             assert names[:2] == ["message_start", "content_block_start"]
             assert names[-3:] == ["content_block_stop", "message_delta", "message_stop"]
@@ -114,7 +96,7 @@ def test_a_stream_begins_before_the_first_token_and_keeps_the_order() -> None:
             assert events[-2][1]["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
             assert events[-2][1]["usage"]["input_tokens"] == PROMPT_TOKENS - 3
             assert events[-2][1]["usage"]["cache_read_input_tokens"] == 3
-            assert events_of(answer.body)[1][0] == "ping"
+            assert named_events(answer.body)[1][0] == "ping"
 
     run(scenario())
 
@@ -127,7 +109,7 @@ def test_the_stop_sequence_that_ended_the_text_is_named() -> None:
             whole = (await client.post(PATH, asked)).json
             assert (whole["stop_reason"], whole["stop_sequence"]) == ("stop_sequence", "END")
             assert lane.generations[0].request.params.stop_strings == ("x", "END")
-            stream = events_of((await client.post(PATH, {**asked, "stream": True})).body)
+            stream = named_events((await client.post(PATH, {**asked, "stream": True})).body)
             assert stream[-2][1]["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
 
     run(scenario())
@@ -137,24 +119,9 @@ def ended_by_stop(index: int) -> StreamDelta:
     return StreamDelta(text="a", token_ids=[1], finished=True, finish_reason="stop", matched_stop=index)
 
 
-ALL_KINDS: list[AnswerEvent] = [
-    ReasoningPiece("Let me "),
-    ReasoningPiece("see."),
-    TextPiece("I "),
-    TextPiece("look."),
-    CallStart(0, "call_a", "weather"),
-    CallArguments(0, '{"city":'),
-    CallArguments(0, '"Oslo"}'),
-    CallEnd(0),
-    CallStart(1, "call_b", "clock"),
-    CallEnd(1),
-    AnswerEnd("tool_calls"),
-]
-
-
 def streamed(events: Sequence[AnswerEvent], **head: Any) -> list[tuple[str, dict[str, Any]]]:
     stream = AnthropicStream(MessageHead("id", "tiny", [], **head))
-    return events_of(stream.opening(10) + stream.events(0, events, None).encode() + stream.ending(USAGE))
+    return named_events(stream.opening(10) + stream.events(0, events, None).encode() + stream.ending(USAGE))
 
 
 def whole(events: Sequence[AnswerEvent], **head: Any) -> dict[str, Any]:
@@ -172,7 +139,7 @@ def test_blocks_of_every_kind_open_and_close_in_turn() -> None:
     kinds = [data["content_block"]["type"] for name, data in events if name == "content_block_start"]
     assert kinds == ["thinking", "text", "tool_use", "tool_use"]
     deltas = [data["delta"] for name, data in events if name == "content_block_delta"]
-    assert "".join(delta.get("partial_json", "") for delta in deltas) == '{"city":"Oslo"}'
+    assert "".join(delta.get("partial_json", "") for delta in deltas) == '{"city":"Oslo"}{}'
     assert "".join(delta.get("thinking", "") for delta in deltas) == "Let me see."
     assert [delta["type"] for delta in deltas].count("signature_delta") == 1
     assert events[-2][1]["delta"]["stop_reason"] == "tool_use"
@@ -215,7 +182,7 @@ def test_a_failure_after_the_first_byte_is_an_error_event() -> None:
 
     async def scenario() -> None:
         async with application(ScriptedLane(break_off)) as (client, _):
-            events = events_of((await client.post(PATH, body(stream=True), [("x-request-id", "r")])).body)
+            events = named_events((await client.post(PATH, body(stream=True), [("x-request-id", "r")])).body)
             assert [name for name, _ in events][-2:] == ["content_block_stop", "error"]
             assert events[-1][1] == {
                 "type": "error",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from openai.types.responses import Response as OpenAiResponse
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
+from tests.unit.api.answers import ALL_KINDS, USAGE, named_events
 from tests.unit.api.asgi_client import Answer, AsgiClient, application, run
 from tests.unit.serving.scripted_lane import (
     PROMPT_TOKENS,
@@ -25,24 +25,11 @@ from edgellm.api.whole_format import Choice
 from edgellm.errors import InvalidSchemaError, RequestError, WorkerFailedError
 from edgellm.parsing.answer_events import (
     AnswerEnd,
-    AnswerEvent,
-    CallArguments,
-    CallEnd,
-    CallStart,
-    ReasoningPiece,
-    TextPiece,
 )
 from edgellm.runtime.generation import ChatPrompt
 from edgellm.runtime.outputs import LogprobEntry, StreamDelta
 
 PATH = "/v1/responses"
-USAGE = {
-    "prompt_tokens": 10,
-    "completion_tokens": 5,
-    "total_tokens": 15,
-    "prompt_tokens_details": {"cached_tokens": 4},
-    "completion_tokens_details": {"reasoning_tokens": 2},
-}
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}, "strict": True}
 CALL = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
 STREAM_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -54,13 +41,9 @@ async def ask(client: AsgiClient, input: Any = "Hi", headers: Sequence[tuple[str
 
 def events_of(stream: bytes) -> list[dict[str, Any]]:
     """Checked against the official client's own types; numbered without a gap."""
-    assert stream.endswith(b"\n\n")
-    events = []
-    for block in stream.decode().removesuffix("\n\n").split("\n\n"):
-        name, data = block.split("\n")
-        events.append(json.loads(data.removeprefix("data: ")))
-        assert name == f"event: {events[-1]['type']}"
-        STREAM_EVENT.validate_python(events[-1])
+    events = [data for _, data in named_events(stream)]
+    for event in events:
+        STREAM_EVENT.validate_python(event)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     return events
 
@@ -132,22 +115,6 @@ def test_an_answer_that_reached_its_length_is_incomplete() -> None:
             assert (last["type"], last["response"]["output"][0]["status"]) == ("response.incomplete", "incomplete")
 
     run(scenario())
-
-
-ALL_KINDS: list[AnswerEvent] = [
-    ReasoningPiece("Let me "),
-    ReasoningPiece("see."),
-    TextPiece("I "),
-    TextPiece("look."),
-    CallStart(0, "call_a", "weather"),
-    CallArguments(0, '{"city":'),
-    CallArguments(0, '"Oslo"}'),
-    CallEnd(0),
-    CallStart(1, "call_b", "clock"),
-    CallArguments(1, "{}"),
-    CallEnd(1),
-    AnswerEnd("tool_calls"),
-]
 
 
 def head(**changes: Any) -> ResponseHead:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import errno
-import fcntl
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgellm.config.regular_file import open_regular
-from edgellm.engines.file_digest import READ_BYTES
+from edgellm.engines.file_digest import git_blob_sha1, whole_file_sha256
+from edgellm.engines.file_lock import exclusive_lock
+from edgellm.engines.file_system import synchronise_directory
 from edgellm.engines.gguf_placement import place_file
 from edgellm.engines.hub.hub_id import HubId
 from edgellm.engines.hub.layout import STAGING_PREFIX, RepositoryFolder
@@ -92,7 +90,9 @@ def fetch(
     try:
         folder.blobs.mkdir(parents=True, exist_ok=True)
         folder.snapshots.mkdir(exist_ok=True)
-        with _exclusive(folder, hub_id, on_progress):
+        with exclusive_lock(
+            folder.lock, lambda: on_progress(Progress("wait", f"waiting for another process that downloads {hub_id}"))
+        ):
             if not target.is_dir():
                 _remove_staging(folder)
                 transfer.fetch_all(selected, files)
@@ -193,18 +193,9 @@ class _Transfer:
 
 
 def _is_intact(path: Path, file: HubFile) -> bool:
-    """Compare size and digest; git's digest of a file covers a header with its size."""
-    size_bytes = path.stat().st_size
-    if size_bytes != file.size_bytes:
+    if path.stat().st_size != file.size_bytes:
         return False
-    if len(file.digest) == SHA256_DIGITS:
-        digest = hashlib.sha256()
-    else:
-        digest = hashlib.sha1(f"blob {size_bytes}\0".encode(), usedforsecurity=False)
-    with open_regular(path) as stream:
-        while block := stream.read(READ_BYTES):
-            digest.update(block)
-    return digest.hexdigest() == file.digest
+    return file.digest == (whole_file_sha256(path) if len(file.digest) == SHA256_DIGITS else git_blob_sha1(path))
 
 
 def _publish(folder: RepositoryFolder, files: list[HubFile], target: Path) -> None:
@@ -219,36 +210,14 @@ def _publish(folder: RepositoryFolder, files: list[HubFile], target: Path) -> No
             if error.errno not in _NO_HARD_LINKS:
                 raise
             place_file(folder.blob(file.digest), path, ignore_progress)
-    _synchronise(staging)
+    synchronise_directory(staging)
     staging.rename(target)
-    _synchronise(folder.snapshots)
+    synchronise_directory(folder.snapshots)
 
 
 def _remove_staging(folder: RepositoryFolder) -> None:
     for staging in folder.snapshots.glob(f"{STAGING_PREFIX}*"):
         shutil.rmtree(staging, ignore_errors=True)
-
-
-def _synchronise(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _exclusive(folder: RepositoryFolder, hub_id: HubId, on_progress: ProgressCallback) -> Iterator[None]:
-    descriptor = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_progress(Progress("wait", f"waiting for another process that downloads {hub_id}"))
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _require_space(folder: RepositoryFolder, missing: list[HubFile]) -> None:

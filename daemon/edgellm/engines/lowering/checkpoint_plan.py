@@ -9,7 +9,6 @@ from typing import Any
 from edgellm.engines import checkpoint_names as names
 from edgellm.engines.bundle import (
     CHAT_TEMPLATE_FILE,
-    CONFIG_FILE,
     GENERATION_CONFIG_FILE,
     MODEL_FILE,
     TOKENIZER_CONFIG_FILE,
@@ -18,13 +17,12 @@ from edgellm.engines.bundle import (
 )
 from edgellm.engines.checkpoint import Checkpoint
 from edgellm.engines.checkpoint_digest import checkpoint_digest
-from edgellm.engines.fingerprint import LOWERING_VERSION
 from edgellm.engines.gguf_file import read_gguf
 from edgellm.engines.gguf_model import model_shape
 from edgellm.engines.json_file import Fields, parse_object
 from edgellm.engines.lowering.model_config import decoder_config
 from edgellm.engines.lowering.model_file import ModelFileContent, model_file_bytes, write_model_file
-from edgellm.engines.lowering.plan import write_json, write_text
+from edgellm.engines.lowering.plan import describe_bundle, write_json, write_text
 from edgellm.engines.lowering.tensor_map import plan_tensors
 from edgellm.engines.lowering.vocabulary import Vocabulary, read_vocabulary
 from edgellm.engines.progress import Progress, ProgressCallback
@@ -105,30 +103,9 @@ class CheckpointPlan:
             content,
             lambda done_bytes: on_progress(Progress("lower", "lowering the weights", done_bytes, total_bytes)),
         )
-        return self._describe(directory, model_path)
-
-    def _describe(self, directory: Path, model_path: Path) -> Bundle:
-        """What the bundle says is read back from the file just written, so that the two cannot differ."""
+        # What the bundle says is read back from the file just written, so that the two cannot differ.
         shape = model_shape(read_gguf(model_path))
-        bundle = Bundle(
-            directory=directory,
-            model_id=self._source.model_id,
-            architecture=shape.architecture,
-            model_type=self._config.model_type,
-            context_length=shape.context_length,
-            vocab_size=shape.vocab_size,
-            layer_count=shape.layer_count,
-            kv_head_count=shape.kv_head_count,
-            head_size=shape.head_size,
-            quantisation=shape.weight_type,
-            source_kind=self._source.kind.value,
-            bos_token_id=shape.bos_token_id,
-            end_token_ids=shape.end_token_ids,
-            checkpoint_digest=self.checkpoint_digest,
-            lowering_version=LOWERING_VERSION,
-        )
-        write_json(directory / CONFIG_FILE, bundle.as_config())
-        return bundle
+        return describe_bundle(directory, self._source, shape, self._config.model_type, self.checkpoint_digest)
 
     def _declared(self, name: str, generation: Mapping[str, Any]) -> tuple[int, ...]:
         """Ids of generation_config.json first, then of config.json, each once."""

@@ -9,7 +9,6 @@ from typing import Any
 from edgellm.engines.build_profile import AS_IS
 from edgellm.engines.bundle import (
     CHAT_TEMPLATE_FILE,
-    CONFIG_FILE,
     GENERATION_CONFIG_FILE,
     MODEL_FILE,
     TOKENIZER_CONFIG_FILE,
@@ -17,11 +16,10 @@ from edgellm.engines.bundle import (
     Bundle,
 )
 from edgellm.engines.checkpoint_digest import checkpoint_digest
-from edgellm.engines.fingerprint import LOWERING_VERSION
 from edgellm.engines.gguf_file import GgufFile, read_gguf
 from edgellm.engines.gguf_model import model_shape
 from edgellm.engines.gguf_placement import place_file
-from edgellm.engines.lowering.plan import write_json, write_text
+from edgellm.engines.lowering.plan import describe_bundle, write_json, write_text
 from edgellm.engines.progress import ProgressCallback
 from edgellm.engines.resources.native_memory import NativeShape
 from edgellm.engines.source import ModelSource
@@ -82,26 +80,7 @@ class GgufPlan:
         if sampling:
             write_json(directory / GENERATION_CONFIG_FILE, sampling)
         place_file(self._source.path, directory / MODEL_FILE, on_progress)
-        shape = self._shape
-        bundle = Bundle(
-            directory=directory,
-            model_id=self._source.model_id,
-            architecture=shape.architecture,
-            model_type=shape.architecture,
-            context_length=shape.context_length,
-            vocab_size=shape.vocab_size,
-            layer_count=shape.layer_count,
-            kv_head_count=shape.kv_head_count,
-            head_size=shape.head_size,
-            quantisation=shape.weight_type,
-            source_kind=self._source.kind.value,
-            bos_token_id=shape.bos_token_id,
-            end_token_ids=shape.end_token_ids,
-            checkpoint_digest=self.checkpoint_digest,
-            lowering_version=LOWERING_VERSION,
-        )
-        write_json(directory / CONFIG_FILE, bundle.as_config())
-        return bundle
+        return describe_bundle(directory, self._source, self._shape, self._shape.architecture, self.checkpoint_digest)
 
 
 def _recommended_sampling(gguf: GgufFile) -> dict[str, Any]:

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
-from edgellm.engines.bundle import Bundle
+from edgellm.engines.bundle import CONFIG_FILE, Bundle
+from edgellm.engines.fingerprint import LOWERING_VERSION
+from edgellm.engines.gguf_model import ModelShape
 from edgellm.engines.progress import ProgressCallback
 from edgellm.engines.resources.native_memory import NativeShape
+from edgellm.engines.source import ModelSource
 from edgellm.errors import CheckpointError
 
 
@@ -34,6 +37,31 @@ class LoweringPlan(Protocol):
     def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:
         """Fill the empty ``directory`` with every file of the bundle."""
         ...
+
+
+def describe_bundle(
+    directory: Path, source: ModelSource, shape: ModelShape, model_type: str, checkpoint_digest: str
+) -> Bundle:
+    """Write what the bundle in ``directory`` says about itself, ``shape`` being that of its model file."""
+    bundle = Bundle(
+        directory=directory,
+        model_id=source.model_id,
+        architecture=shape.architecture,
+        model_type=model_type,
+        context_length=shape.context_length,
+        vocab_size=shape.vocab_size,
+        layer_count=shape.layer_count,
+        kv_head_count=shape.kv_head_count,
+        head_size=shape.head_size,
+        quantisation=shape.weight_type,
+        source_kind=source.kind.value,
+        bos_token_id=shape.bos_token_id,
+        end_token_ids=shape.end_token_ids,
+        checkpoint_digest=checkpoint_digest,
+        lowering_version=LOWERING_VERSION,
+    )
+    write_json(directory / CONFIG_FILE, bundle.as_config())
+    return bundle
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
