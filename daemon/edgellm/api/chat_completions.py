@@ -42,7 +42,7 @@ async def chat_completions(service: ApiService, request: Request) -> GenerationR
         prompt = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
         return PreparedAnswer([prompt], shape)
 
-    job = caller.job(served_model_name(service.engine, body.model), body.n, body.metadata)
+    job = caller.job(served_model_name(service.engine, body.model), body.n, body.metadata, asked_priority=body.priority)
     return GenerationResponse(service.engine, job, prepare, service.settings.heartbeat_seconds)
 
 

@@ -44,7 +44,7 @@ async def completions(service: ApiService, request: Request) -> GenerationRespon
         )
         return PreparedAnswer(prompts, shape)
 
-    job = caller.job(body.model, body.sequences, body.metadata)
+    job = caller.job(body.model, body.sequences, body.metadata, asked_priority=body.priority)
     return GenerationResponse(service.engine, job, prepare, service.settings.heartbeat_seconds)
 
 

@@ -1,17 +1,15 @@
-"""Who calls: the client whose key came as a bearer token or as x-api-key."""
+"""Who calls: the key that came as a bearer token or as x-api-key."""
 
 from __future__ import annotations
 
 from edgellm.api.error_mapping import Headers
-from edgellm.api.keys import KeyRing
+from edgellm.api.keys import ApiKey, KeyRing
 
 _BEARER = b"bearer "
 
 
-def client_of(headers: Headers, keys: KeyRing) -> str | None:
-    """None when no header carries a valid key; "" when the server wants none and so takes everybody."""
-    if not keys.required:
-        return ""
+def key_in(headers: Headers, keys: KeyRing) -> ApiKey | None:
+    """None when no header carries a valid key."""
     for name, value in headers:
         if name == b"x-api-key":
             key = value
@@ -19,7 +17,7 @@ def client_of(headers: Headers, keys: KeyRing) -> str | None:
             key = value[len(_BEARER) :].strip()
         else:
             continue
-        client = keys.client_of(key)
-        if client is not None:
-            return client
+        known = keys.find(key)
+        if known is not None:
+            return known
     return None

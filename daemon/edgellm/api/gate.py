@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgellm.api import cors, hosts, limits
 from edgellm.api.client_limits import ClientLimits
-from edgellm.api.credentials import client_of
+from edgellm.api.credentials import key_in
 from edgellm.api.error_mapping import Headers, HttpError, described, error_response, nothing_at_this_path
 from edgellm.api.failure_log import log_failure
 from edgellm.api.http_counters import HttpCounters
@@ -90,8 +90,9 @@ class Gate:
         if scope["method"] == "OPTIONS" and routes:
             await answer.whole(204, cors.options_headers(headers, [route.method for route in routes]), b"")
             return
-        client = client_of(headers, self._keys)
-        if client is None and not (routes and all(route.access is Access.PUBLIC for route in routes)):
+        key = key_in(headers, self._keys) if self._keys.required else None
+        is_public = bool(routes) and all(route.access is Access.PUBLIC for route in routes)
+        if self._keys.required and key is None and not is_public:
             raise HttpError(401, "A valid API key is needed.", "invalid_api_key", [(b"www-authenticate", b"Bearer")])
         route = _route_for(scope["method"], routes)
         if route.body is Body.JSON:
@@ -101,8 +102,9 @@ class Gate:
         scope["state"] = {
             **scope.get("state", {}),
             "request_id": answer.id,
-            "client": client or (peer[0] if peer else ""),
-            "cache_domain": client if client and self._keys.has_had_several_clients else "",
+            "client": key.name if key else (peer[0] if peer else ""),
+            "priority": key.priority if key else None,
+            "cache_domain": key.name if key and self._keys.has_had_several_clients else "",
             "route": route.path,
             UNRECORDED: route.generates,
         }

@@ -7,17 +7,23 @@ import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from edgellm.serving.priority import Priority
+
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """``name`` is the client in counters, fairness and cache domains; the key itself is not kept."""
+    """``name`` is the client in counters, fairness and cache domains; the key itself is not kept.
+
+    ``priority`` is the class that its requests wait in.
+    """
 
     name: str
     sha256: bytes
+    priority: Priority = Priority.NORMAL
 
     @classmethod
-    def of(cls, name: str, key: str) -> ApiKey:
-        return cls(name, hashlib.sha256(key.encode()).digest())
+    def of(cls, name: str, key: str, priority: Priority = Priority.NORMAL) -> ApiKey:
+        return cls(name, hashlib.sha256(key.encode()).digest(), priority)
 
 
 class KeyRing:
@@ -34,7 +40,8 @@ class KeyRing:
 
     def replace(self, keys: Sequence[ApiKey]) -> None:
         """Changes the keys for the requests that come after."""
-        revoked = [key.name for key in self._keys if key not in keys]
+        holding = {(key.name, key.sha256) for key in keys}
+        revoked = [key.name for key in self._keys if (key.name, key.sha256) not in holding]
         self.required = self.required or bool(keys)
         self._keys = tuple(keys)
         self._names_seen |= {key.name for key in keys}
@@ -46,11 +53,11 @@ class KeyRing:
         """Then what one of them left in a cache must not be found by another."""
         return len(self._names_seen) > 1
 
-    def client_of(self, key: bytes) -> str | None:
-        """The name of the client whose key this is. Every key is compared, whichever matches."""
+    def find(self, key: bytes) -> ApiKey | None:
+        """The key that holds, if this is one. Every key is compared, whichever matches."""
         digest = hashlib.sha256(key).digest()
-        found: str | None = None
+        found: ApiKey | None = None
         for known in self._keys:
             if hmac.compare_digest(known.sha256, digest):
-                found = known.name
+                found = known
         return found

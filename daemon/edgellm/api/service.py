@@ -16,7 +16,9 @@ from edgellm.api.response_store import ResponseStore
 from edgellm.api.settings import ApiSettings
 from edgellm.api.wire.fields import ParseContext, WireModel
 from edgellm.api.wire.validation import validated
+from edgellm.errors import RequestError
 from edgellm.serving.engine_client import EngineClient, GenerationJob
+from edgellm.serving.priority import Priority
 
 Model = TypeVar("Model", bound=WireModel)
 
@@ -29,6 +31,7 @@ class Caller:
     cache_domain: str
     request_id: str
     route: str
+    priority: Priority | None  # of its key; None without keys
 
     def job(
         self,
@@ -36,8 +39,9 @@ class Caller:
         choices: int = 1,
         metadata: Mapping[str, str] | None = None,
         slots_max: int | None = None,
+        asked_priority: str | None = None,
     ) -> GenerationJob:
-        """Of which only the prompts are still to come."""
+        """Of which only the prompts are still to come. Raises RequestError for a priority above that of its key."""
         return GenerationJob(
             model,
             (),
@@ -46,8 +50,17 @@ class Caller:
             choices,
             slots_max,
             route=self.route,
+            priority=self._priority(asked_priority),
             metadata=metadata or {},
         )
+
+    def _priority(self, asked: str | None) -> Priority:
+        if asked is None:
+            return self.priority or Priority.NORMAL
+        priority = Priority(asked)
+        if self.priority is not None and priority.is_above(self.priority):
+            raise RequestError(f"priority: this key's requests are at most {self.priority.value}.", param="priority")
+        return priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +89,4 @@ class ApiService:
 
 def caller_of(request: Request) -> Caller:
     state = request.scope["state"]
-    return Caller(state["client"], state["cache_domain"], state["request_id"], state["route"])
+    return Caller(state["client"], state["cache_domain"], state["request_id"], state["route"], state["priority"])

@@ -133,6 +133,9 @@ class AdmissionSettings(Section):
     request_timeout_seconds: Seconds | None = Field(
         default=None, description="Longest time one request may generate; unset: no limit."
     )
+    priority_grants_ahead_max: Annotated[Whole, Field(ge=1, le=limits.QUEUED_REQUESTS_MAX)] = Field(
+        default=8, description="Requests of higher priority that may go ahead of a waiting lower one in a row."
+    )
     shutdown_drain_seconds: Annotated[Number, Field(ge=0, le=limits.DURATION_SECONDS_MAX)] = Field(
         default=30.0, description="Time running requests have to end after SIGTERM; then they are cancelled."
     )
@@ -275,6 +278,15 @@ class ModelSettings(Section):
     )
     max_draft_tree_size: Tokens | None = Field(
         default=None, description="Most tokens to propose at once that a draft engine is compiled for."
+    )
+    max_queued_requests: Annotated[Whole, Field(ge=0, le=limits.QUEUED_REQUESTS_MAX)] | None = Field(
+        default=None, description="As in `[admission]`, for this model alone."
+    )
+    queue_timeout_seconds: Seconds | None = Field(
+        default=None, description="As in `[admission]`, for this model alone."
+    )
+    request_timeout_seconds: Seconds | None = Field(
+        default=None, description="As in `[admission]`, for this model alone."
     )
     reasoning_parser: Literal["auto", "none", "qwen3", "deepseek_r1", "muse_glimmer", "nemotron"] = Field(
         default="auto",

@@ -1,5 +1,7 @@
 """The file of API keys: one client a line, as ``name:key`` or ``name:sha256:HEX``; # starts a comment.
 
+`` priority=high`` or ``low`` may follow: the class that its requests wait in.
+
 Only the hash of a key stays in memory, and only hashes are written. ``name`` is the client in counters, fairness and
 cache domains. A change replaces the file whole, so that a daemon that watches it never sees a half.
 """
@@ -20,6 +22,7 @@ from edgellm.api.keys import ApiKey
 from edgellm.config.regular_file import open_regular
 from edgellm.errors import ConfigError
 from edgellm.service.private_file import CLOSED_MODE, replace_file
+from edgellm.serving.priority import Priority
 
 FILE_BYTES_MAX = 2**20
 KEY_CHARACTERS_MIN = 16
@@ -27,6 +30,7 @@ KEYS_MAX = 1_024
 MADE_KEY_BYTES = 32
 MADE_KEY_PREFIX = "edgellm-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PRIORITY_OPTION = "priority="
 _HASH = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _KEY = re.compile(r"[!-~]+")
 
@@ -55,7 +59,7 @@ def read_keys_left(path: Path) -> tuple[ApiKey, ...]:
     return tuple(keys.values())
 
 
-def add_key(path: Path, name: str) -> str:
+def add_key(path: Path, name: str, priority: Priority = Priority.NORMAL) -> str:
     """Make a key for a new client; the file, made where it is missing, gets its hash. Returns the key, kept nowhere."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
@@ -70,7 +74,8 @@ def add_key(path: Path, name: str) -> str:
         if len(known) >= KEYS_MAX:
             raise ConfigError(f"{path} holds {KEYS_MAX} keys, and may hold no more")
         separator = "" if not text or text.endswith("\n") else "\n"
-        line = f"{name}:sha256:{hashlib.sha256(key.encode()).hexdigest()}\n"
+        suffix = "" if priority is Priority.NORMAL else f" {_PRIORITY_OPTION}{priority.value}"
+        line = f"{name}:sha256:{hashlib.sha256(key.encode()).hexdigest()}{suffix}\n"
         _replace(target, text + separator + line)
     return key
 
@@ -107,16 +112,28 @@ def _read_line(raw: str, place: str) -> ApiKey | None:
     name, colon, secret = line.partition(":")
     if not colon or not _NAME.fullmatch(name):
         raise ConfigError(f"{place}: expected name:key — a name has letters, digits, dot, dash and underscore")
+    secret, priority = _take_priority(secret, place)
     hashed = _HASH.fullmatch(secret)
     if hashed:
-        return ApiKey(name, bytes.fromhex(hashed[1]))
+        return ApiKey(name, bytes.fromhex(hashed[1]), priority)
     if secret.startswith("sha256:"):
         raise ConfigError(f"{place}: sha256: must be followed by 64 hexadecimal digits")
     if not _KEY.fullmatch(secret) or len(secret) < KEY_CHARACTERS_MIN:
         raise ConfigError(
             f"{place}: a key needs at least {KEY_CHARACTERS_MIN} visible characters — edgellm keys add makes one"
         )
-    return ApiKey.of(name, secret)
+    return ApiKey.of(name, secret, priority)
+
+
+def _take_priority(secret: str, place: str) -> tuple[str, Priority]:
+    key, _, option = secret.partition(" ")
+    option = option.strip()
+    if not option.startswith(_PRIORITY_OPTION):
+        return secret, Priority.NORMAL
+    try:
+        return key, Priority(option.removeprefix(_PRIORITY_OPTION))
+    except ValueError:
+        raise ConfigError(f"{place}: priority= must be followed by high, normal or low") from None
 
 
 @contextmanager

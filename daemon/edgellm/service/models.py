@@ -16,6 +16,7 @@ from edgellm.engines.cache_directory import models_dir
 from edgellm.engines.catalogue import CATALOGUE, locate
 from edgellm.engines.hub.hub_id import parse_hub_id
 from edgellm.engines.source import resolve
+from edgellm.engines.store import BYTES_PER_GIB
 from edgellm.errors import ConfigError, ModelSourceError
 from edgellm.service.engine_store import engine_store
 from edgellm.service.load_estimate import estimate_load_bytes
@@ -23,10 +24,13 @@ from edgellm.service.logs import goes_to_journal
 from edgellm.service.model_builds import COMPILED_OPTIONS
 from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress
 from edgellm.serving.model_table import check_names
+from edgellm.serving.settings import ServingSettings
 from edgellm.serving.worker.replicas import Replicas
 from edgellm.serving.worker.settings import WorkerSettings, WorkerSpec
 
 _log = logging.getLogger(__name__)
+
+_LIMITS_OF_A_MODEL = ("max_queued_requests", "queue_timeout_seconds", "request_timeout_seconds")
 
 
 def model_specs(settings: Settings) -> Sequence[ModelSpec]:
@@ -73,9 +77,25 @@ def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
         made_from=(repr(llm_arguments(model)), model.source, model.replicas, model.cpus),
         slots_expected=model.replicas * (model.max_batch_size or 1),
         sampling={**recommended, **chosen},
+        serving=serving_settings(settings, model),
         reasoning_parser=model.reasoning_parser,
         tool_call_parser=model.tool_call_parser,
         enable_auto_tool_choice=model.enable_auto_tool_choice,
+    )
+
+
+def serving_settings(settings: Settings, model: ModelSettings | None = None) -> ServingSettings:
+    """What holds for all models, or for one with limits of its own."""
+    limits = {name: getattr(settings.admission, name) for name in (*_LIMITS_OF_A_MODEL, "priority_grants_ahead_max")}
+    if model is not None:
+        limits |= {name: value for name in _LIMITS_OF_A_MODEL if (value := getattr(model, name)) is not None}
+    residency = settings.residency
+    memory_gb = residency.model_memory_gb
+    return ServingSettings(
+        **limits,
+        model_memory_bytes=None if memory_gb is None else int(memory_gb * BYTES_PER_GIB),
+        swap_after_seconds=residency.swap_after_seconds,
+        min_resident_seconds=residency.min_resident_seconds,
     )
 
 

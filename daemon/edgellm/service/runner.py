@@ -16,11 +16,11 @@ from starlette.types import ASGIApp
 from edgellm.api.server import HttpServer
 from edgellm.api.settings import ServerSettings as HttpSettings
 from edgellm.config import Settings
-from edgellm.engines.store import BYTES_PER_GIB
 from edgellm.errors import EdgeLLMError, WorkerFailedError
 from edgellm.service.address import Listener
 from edgellm.service.greeting import LossyOutput, StageLines, how_to_talk
 from edgellm.service.heartbeat import Heartbeat, serving_text
+from edgellm.service.models import serving_settings
 from edgellm.service.notify import Supervisor
 from edgellm.service.reload import ReloadedFiles, Reloader
 from edgellm.service.tls import authority_beside
@@ -28,7 +28,6 @@ from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.model import ModelSpec, ModelState
 from edgellm.serving.record_file import RecordFileSettings
 from edgellm.serving.records import RecordSettings
-from edgellm.serving.settings import ServingSettings
 
 WATCH_SECONDS = 0.1
 
@@ -197,19 +196,6 @@ async def _drain(client: EngineClient, limit_seconds: float, stop: _Signals) -> 
         await draining
     finally:
         impatient.cancel()
-
-
-def serving_settings(settings: Settings) -> ServingSettings:
-    admission, residency = settings.admission, settings.residency
-    memory_gb = residency.model_memory_gb
-    return ServingSettings(
-        max_queued_requests=admission.max_queued_requests,
-        queue_timeout_seconds=admission.queue_timeout_seconds,
-        request_timeout_seconds=admission.request_timeout_seconds,
-        model_memory_bytes=None if memory_gb is None else int(memory_gb * BYTES_PER_GIB),
-        swap_after_seconds=residency.swap_after_seconds,
-        min_resident_seconds=residency.min_resident_seconds,
-    )
 
 
 def record_settings(settings: Settings) -> RecordSettings | None:

@@ -1,21 +1,21 @@
 """Admission: who runs now, who waits, who is turned away. One a model; used from its event loop only.
 
 A request enters with a ticket. A granted ticket carries leases, one a slot; each lease is released exactly once,
-after the lane has let go of what ran in it. Waiting requests are served round robin between clients. A request whose
-prompt a lane's context cache may know says so with its affinity.
+after the lane has let go of what ran in it. Waiting requests are served by priority class, and round robin between
+the clients of a class. A request whose prompt a lane's context cache may know says so with its affinity.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Protocol
 
 from edgellm.errors import AdmissionError, EdgeLLMError, ServerBusyError
 from edgellm.serving.lane import Lane
+from edgellm.serving.priority import Priority, PriorityQueue
 from edgellm.serving.service_times import ServiceTimes
 from edgellm.serving.settings import ServingSettings
 
@@ -26,7 +26,7 @@ class TicketState(Enum):
     RELEASED = "released"  # every lease was given back
     TIMED_OUT = "timed out"
     ABANDONED = "abandoned"  # the client left while it waited
-    TURNED_AWAY = "turned away"  # shutdown, or the model went away
+    TURNED_AWAY = "turned away"  # shutdown, the model went away, or one of a higher class took its place
 
 
 class TicketEvent(Enum):
@@ -84,14 +84,20 @@ class Ticket:
     """A request's place. ``settled`` is called once, when it stops waiting."""
 
     __slots__ = (
-        *("affinity", "client", "entered_seconds", "error", "leases", "outstanding", "settled", "state"),
+        *("affinity", "client", "entered_seconds", "error", "leases", "outstanding", "priority", "settled", "state"),
         "wanted_slots",
     )
 
     def __init__(
-        self, client: str, wanted_slots: int, entered_seconds: float, affinity: Affinity | None = None
+        self,
+        client: str,
+        wanted_slots: int,
+        entered_seconds: float,
+        affinity: Affinity | None = None,
+        priority: Priority = Priority.NORMAL,
     ) -> None:
         self.client = client
+        self.priority = priority
         self.wanted_slots = wanted_slots
         self.affinity = affinity
         self.entered_seconds = entered_seconds
@@ -133,7 +139,7 @@ class Admission:
         self._capacity: dict[Lane, int] = {}
         self._running: dict[Lane, int] = {}
         self._held: set[Lease] = set()
-        self._queues: OrderedDict[str, deque[Ticket]] = OrderedDict()
+        self._queue: PriorityQueue[Ticket] = PriorityQueue()
         self._closed_because: Callable[[], AdmissionError] | None = None
         self._service_times = ServiceTimes()
 
@@ -147,7 +153,7 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        return sum(len(queue) for queue in self._queues.values())
+        return len(self._queue)
 
     @property
     def busy_lanes(self) -> int:
@@ -157,11 +163,11 @@ class Admission:
     @property
     def waiting_since_seconds(self) -> float | None:
         """When the one came that waits for longest; None when nobody waits."""
-        return min((ticket.entered_seconds for queue in self._queues.values() for ticket in queue), default=None)
+        return min((ticket.entered_seconds for ticket in self._queue), default=None)
 
     @property
     def has_work(self) -> bool:
-        return bool(self._held or self._queues)
+        return bool(self._held or self._queue)
 
     @property
     def is_paused(self) -> bool:
@@ -183,6 +189,7 @@ class Admission:
     def remove_lane(self, lane: Lane) -> None:
         """Leases held on it stay with their requests until those end."""
         self._capacity.pop(lane, None)
+        self._forget_if_gone(lane)
 
     def close(self, because: Callable[[], AdmissionError]) -> None:
         """Turns away whoever waits and whoever comes; what runs goes on."""
@@ -197,28 +204,44 @@ class Admission:
 
     def turn_away(self, client: str, error: EdgeLLMError) -> None:
         """Turns away what waits of one client; what runs of it goes on, and it may come again."""
-        for ticket in self._queues.pop(client, ()):
+        for ticket in self._queue.remove_client(client):
             ticket.error = error
             ticket.apply(TicketEvent.TURN_AWAY)
 
     def enter(
-        self, client: str, wanted_slots: int = 1, affinity: Affinity | None = None, *, has_waited: bool = False
+        self,
+        client: str,
+        wanted_slots: int = 1,
+        affinity: Affinity | None = None,
+        *,
+        priority: Priority = Priority.NORMAL,
+        has_waited: bool = False,
     ) -> Ticket:
         """A ticket that is granted at once or waits. Raises AdmissionError when neither is possible.
 
-        One that ``has_waited`` in this queue before finds a place in it however full it is.
+        One that ``has_waited`` in this queue before finds a place in it however full it is; for another the newest of
+        a lower class makes room, if there is one.
         """
         if self._closed_because is not None:
             raise self._closed_because()
-        ticket = Ticket(client, wanted_slots, self._clock(), affinity)
+        ticket = Ticket(client, wanted_slots, self._clock(), affinity, priority)
         if self._free > 0:
             self._grant(ticket)
-        elif self.waiting >= self._places and not has_waited:
-            raise self._busy("The server is busy and its queue is full.")
         else:
-            self._queues.setdefault(client, deque()).append(ticket)
+            if self.waiting >= self._places and not has_waited:
+                self._make_room_for(priority)
+            self._queue.put(ticket)
         self._on_change()
         return ticket
+
+    def _make_room_for(self, priority: Priority) -> None:
+        """Raises ServerBusyError where nobody of a lower class waits."""
+        put_aside = self._queue.newest_below(priority)
+        if put_aside is None:
+            raise self._busy("The server is busy and its queue is full.")
+        self._queue.remove(put_aside)
+        put_aside.error = self._busy("The server is busy, and a request of a higher priority took this one's place.")
+        put_aside.apply(TicketEvent.TURN_AWAY)
 
     @property
     def _places(self) -> int:
@@ -234,10 +257,16 @@ class Admission:
         ticket.apply(TicketEvent.ABANDON)
 
     async def acquire(
-        self, client: str, wanted_slots: int = 1, affinity: Affinity | None = None, *, has_waited: bool = False
+        self,
+        client: str,
+        wanted_slots: int = 1,
+        affinity: Affinity | None = None,
+        *,
+        priority: Priority = Priority.NORMAL,
+        has_waited: bool = False,
     ) -> list[Lease]:
         """Between one and ``wanted_slots`` leases. A caller that is cancelled holds nothing afterwards."""
-        ticket = self.enter(client, wanted_slots, affinity, has_waited=has_waited)
+        ticket = self.enter(client, wanted_slots, affinity, priority=priority, has_waited=has_waited)
         if ticket.state is TicketState.WAITING:
             await self._settle(ticket)
         if ticket.error is not None:
@@ -280,22 +309,16 @@ class Admission:
         return sum(max(0, slots - self._running[lane]) for lane, slots in self._capacity.items())
 
     def _next_waiting(self) -> Ticket | None:
-        if not self._queues:
-            return None
-        client, queue = self._queues.popitem(last=False)
-        ticket = queue.popleft()
-        if queue:
-            self._queues[client] = queue  # behind every other client
-        return ticket
+        return self._queue.take(self.settings.priority_grants_ahead_max)
 
     def _leave_queue(self, ticket: Ticket) -> None:
-        queue = self._queues.get(ticket.client)
-        if queue is None or ticket not in queue:
+        if not self._queue.remove(ticket):
             raise AdmissionLogicError(f"a ticket that is {ticket.state.value} is not in the queue")
-        queue.remove(ticket)
-        if not queue:
-            del self._queues[ticket.client]
         self._on_change()
+
+    def _forget_if_gone(self, lane: Lane) -> None:
+        if lane not in self._capacity and self._running.get(lane) == 0:
+            del self._running[lane]
 
     def _dispatch(self) -> None:
         while self._free > 0 and (ticket := self._next_waiting()) is not None:
@@ -326,8 +349,7 @@ class Admission:
         self._held.remove(lease)
         self.last_used_seconds = self._clock()
         self._running[lease.lane] -= 1
-        if lease.lane not in self._capacity and self._running[lease.lane] == 0:
-            del self._running[lease.lane]
+        self._forget_if_gone(lease.lane)
         if was_used:
             self._service_times.ended(self._clock() - lease.since_seconds)
         lease.ticket.outstanding -= 1

@@ -176,7 +176,7 @@ class EngineClient:
         self, model: ServedModel, job: GenerationJob, report: RequestReport, key: tuple[str, str]
     ) -> Generation:
         report.entered_queue_seconds = time.monotonic()
-        has_waited = await _until_known(model, job.client)
+        has_waited = await _until_known(model, job.client, job.priority)
         prompts = job.prompts(model) if callable(job.prompts) else job.prompts
         report.choices = len(prompts) * job.choices
         if self.records is not None and self.records.include_text:
@@ -187,7 +187,9 @@ class EngineClient:
             report.entered_queue_seconds = time.monotonic()
         affinity = PrefixAffinity.of(requests[0], model.prefixes) if lane.capabilities.context_cache else None
         slots = min(len(requests), job.slots_max or len(requests))
-        leases = await model.admission.acquire(job.client, slots, affinity, has_waited=has_waited)
+        leases = await model.admission.acquire(
+            job.client, slots, affinity, priority=job.priority, has_waited=has_waited
+        )
         report.granted_seconds = time.monotonic()
         if model.openings_total != opening:  # it was loaded anew meanwhile, and may tokenise differently
             lane = leases[0].lane
@@ -204,13 +206,13 @@ class EngineClient:
             lane.capabilities,
             token_gap=self.counters.token_gap(model.name),
             on_end=lambda ended: self._ended(ended, key),
-            acquire=lambda: _one_lease(model, job.client),
+            acquire=lambda: _one_lease(model, job),
         )
         self._running[key] = generation
         if key in self._revoked:
             generation.cancel(CancelCause.KEY_REVOKED)
-        if self.settings.request_timeout_seconds is not None:
-            generation.cancel_after(self.settings.request_timeout_seconds)
+        if model.settings.request_timeout_seconds is not None:
+            generation.cancel_after(model.settings.request_timeout_seconds)
         return generation
 
     def end_client(self, client: str) -> None:
@@ -299,13 +301,13 @@ class EngineClient:
             await asyncio.to_thread(self.records.close)
 
 
-async def _until_known(model: ServedModel, client: str) -> bool:
+async def _until_known(model: ServedModel, client: str, priority: Priority = Priority.NORMAL) -> bool:
     """Wait in its queue until it is known what the model can do. Returns whether that took a wait."""
     if model.may_be_tried_again:
         model.try_again()
     if model.can_encode:
         return False
-    for lease in await model.admission.acquire(client):
+    for lease in await model.admission.acquire(client, priority=priority):
         lease.release(was_used=False)
     return True
 
@@ -327,6 +329,6 @@ def _choice(encoded: GenerationRequest, number: int) -> GenerationRequest:
     return replace(encoded, params=replace(encoded.params, seed=(encoded.params.seed + number) % 2**64))
 
 
-async def _one_lease(model: ServedModel, client: str) -> Lease:
-    (lease,) = await model.admission.acquire(client, has_waited=True)
+async def _one_lease(model: ServedModel, job: GenerationJob) -> Lease:
+    (lease,) = await model.admission.acquire(job.client, priority=job.priority, has_waited=True)
     return lease

@@ -118,6 +118,7 @@ class ModelSpec:
     made_from: Hashable = None
     slots_expected: int = 1  # requests that may wait beyond the queue's limit for it to be opened
     sampling: Mapping[str, object] = field(default_factory=dict)  # the operator's, over the model's own
+    serving: ServingSettings | None = None  # its own limits; None: those of all models
     created_unix_seconds: int = field(default_factory=lambda: int(time.time()))
     reasoning_parser: str = AUTO
     tool_call_parser: str = AUTO
@@ -149,7 +150,8 @@ class ServedModel:
         self.failure: BaseException | None = None
         self.lanes: tuple[Lane, ...] = ()
         self.sampling = SamplingDefaults().overlaid(spec.sampling)
-        self.admission = Admission(settings, on_change=on_change)
+        self.settings = spec.serving or settings
+        self.admission = Admission(self.settings, on_change=on_change)
         self.prefixes = PrefixIndex()
         self.openings_total = 0
         self.lanes_lost_total = 0
@@ -166,7 +168,6 @@ class ServedModel:
         self._said = _UNAVAILABLE
         self._retry_at_seconds = 0.0
         self.is_late = is_late
-        self._settings = settings
         self._on_change = on_change
         self._generation_config: Mapping[str, object] = {}
         self._last_lane: Lane | None = None
@@ -198,7 +199,7 @@ class ServedModel:
     def reconfigure(self, spec: ModelSpec, settings: ServingSettings) -> None:
         """Take on what can change while lanes stay as they are."""
         self.spec = spec
-        self._settings = self.admission.settings = settings
+        self.settings = self.admission.settings = spec.serving or settings
         self._lay_sampling()
         self._expect_slots()
 
@@ -362,7 +363,7 @@ class ServedModel:
         if self._last_lane is None:
             raise ModelLoadingError(
                 f"The model is still loading ({self.progress.stage}).",
-                retry_after_seconds=self._settings.loading_retry_after_seconds,
+                retry_after_seconds=self.settings.loading_retry_after_seconds,
             )
         return self._last_lane
 
@@ -396,7 +397,7 @@ class ServedModel:
 
     def _unavailable(self) -> ModelUnavailableError:
         rest_seconds = self._retry_at_seconds - time.monotonic()
-        wait_seconds = rest_seconds if rest_seconds > 0 else self._settings.loading_retry_after_seconds
+        wait_seconds = rest_seconds if rest_seconds > 0 else self.settings.loading_retry_after_seconds
         return ModelUnavailableError(self._said, retry_after_seconds=wait_seconds)
 
 

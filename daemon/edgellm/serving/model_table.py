@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from edgellm.errors import ConfigError, EdgeLLMError, InsufficientMemoryError, ModelNotFoundError
@@ -308,7 +308,14 @@ _ADJUSTABLE = (
 
 
 def _changed_settings(old: ModelSpec, new: ModelSpec) -> list[str]:
-    return [name for name in _ADJUSTABLE if getattr(old, name) != getattr(new, name)]
+    changed = [name for name in _ADJUSTABLE if getattr(old, name) != getattr(new, name)]
+    if old.serving is None or new.serving is None:
+        return changed
+    return changed + [
+        each.name
+        for each in fields(ServingSettings)
+        if getattr(old.serving, each.name) != getattr(new.serving, each.name)
+    ]
 
 
 def _log_failure(model: ServedModel, error: BaseException) -> None:

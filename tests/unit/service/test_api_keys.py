@@ -14,6 +14,7 @@ from edgellm.api.keys import KeyRing
 from edgellm.errors import ConfigError
 from edgellm.service import private_file
 from edgellm.service.api_keys import add_key, read_keys, read_keys_left, revoke_key
+from edgellm.serving.priority import Priority
 
 KEY = "0123456789abcdef-secret"
 
@@ -32,6 +33,13 @@ def test_plain_and_hashed_keys_are_read(tmp_path: Path) -> None:
     assert keys[0].sha256 == keys[1].sha256 == bytes.fromhex(digest)
 
 
+def test_a_priority_may_follow_a_key(tmp_path: Path) -> None:
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    keys = read_keys(write(tmp_path, f"a:{KEY} priority=high\nb:sha256:{digest}  priority=low\nc:{KEY}\n"))
+    assert [key.priority for key in keys] == [Priority.HIGH, Priority.LOW, Priority.NORMAL]
+    assert len({key.sha256 for key in keys}) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -42,6 +50,7 @@ def test_plain_and_hashed_keys_are_read(tmp_path: Path) -> None:
         (f"a:{KEY}\na:{KEY}", "line 2: the client a is there twice"),
         ("a:short-secret", "line 1: a key needs at least 16 visible characters"),
         (f"a:{KEY} {KEY}", "line 1: a key needs at least 16 visible characters"),
+        (f"a:{KEY} priority=urgent", "line 1: priority= must be followed by high, normal or low"),
         (f"a:sha256:{KEY}", "line 1: sha256: must be followed by 64 hexadecimal digits"),
     ],
 )
@@ -76,7 +85,7 @@ def test_an_added_key_is_kept_as_its_hash_alone_and_is_right(tmp_path: Path) -> 
     assert bob not in text
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     ring = KeyRing(read_keys(file))
-    assert (ring.client_of(alice.encode()), ring.client_of(bob.encode())) == ("alice", "bob")
+    assert [found and found.name for found in map(ring.find, (alice.encode(), bob.encode()))] == ["alice", "bob"]
     assert [path.name for path in tmp_path.iterdir()] == ["keys"]
 
 
@@ -86,7 +95,9 @@ def test_a_revoked_key_is_gone_and_everything_else_stays(tmp_path: Path) -> None
     assert revoke_key(file, "bob") == 2
     assert file.read_text().startswith(f"# by hand\nbobby:{KEY}1\nalice:sha256:")
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
-    assert KeyRing(read_keys(file)).client_of(alice.encode()) == "alice"
+    found = KeyRing(read_keys(file)).find(alice.encode())
+    assert found is not None
+    assert found.name == "alice"
     assert (revoke_key(file, "bobby"), revoke_key(file, "alice")) == (1, 0)
     assert read_keys_left(file) == ()
     with pytest.raises(ConfigError, match=r"keys holds no client 'alice' — it has: none"):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from edgellm.config import ModelSettings
+from edgellm.config import AdmissionSettings, ModelSettings, Settings
 from edgellm.runtime.llm import LLM
-from edgellm.service.models import llm_arguments
+from edgellm.service.models import llm_arguments, serving_settings
+from edgellm.serving.settings import ServingSettings
 
 # Settings that are for serving, not for the runtime.
 SERVED = {
     *("source", "name", "aliases", "replicas", "cpus", "sampling"),
     *("required", "residency", "idle_timeout_seconds"),
+    *("max_queued_requests", "queue_timeout_seconds", "request_timeout_seconds"),
     *("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice"),
 }
 VALUES = {
@@ -48,6 +50,14 @@ def test_every_setting_of_a_model_reaches_the_runtime() -> None:
     renamed["reduced_vocab_dir"] = "/vocabularies/small"  # as text: it goes to a worker
     assert arguments == renamed
     assert set(arguments) <= set(inspect.signature(LLM).parameters)
+
+
+def test_limits_of_a_model_go_before_those_of_all() -> None:
+    shared = AdmissionSettings(max_queued_requests=3, queue_timeout_seconds=4.0, priority_grants_ahead_max=5)
+    own = ModelSettings(source="m", max_queued_requests=0, request_timeout_seconds=6.0)
+    settings = Settings(admission=shared)
+    assert serving_settings(settings, own) == ServingSettings(0, 4.0, 6.0, 5)
+    assert serving_settings(settings) == ServingSettings(3, 4.0, None, 5)
 
 
 def test_what_is_not_set_is_left_to_the_defaults() -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.unit.serving.scripted_lane import ScriptedLane, settle
 
 from edgellm.errors import ServerBusyError, ShuttingDownError
@@ -15,11 +12,11 @@ from edgellm.serving.admission import (
     TRANSITIONS,
     Admission,
     AdmissionLogicError,
-    Lease,
     Ticket,
     TicketEvent,
     TicketState,
 )
+from edgellm.serving.priority import Priority
 from edgellm.serving.settings import ServingSettings
 
 
@@ -169,90 +166,83 @@ def test_every_event_outside_the_table_is_refused() -> None:
                     ticket.apply(event)
 
 
-class AdmissionMachine(RuleBasedStateMachine):
-    """Any order of arrivals, ends, timeouts, departures and a shutdown."""
-
-    @initialize(slots=st.lists(st.integers(1, 3), min_size=1, max_size=2), queued=st.integers(0, 4))
-    def open(self, slots: list[int], queued: int) -> None:
-        self.now = 0.0
-        self.gate = Admission(ServingSettings(max_queued_requests=queued), clock=lambda: self.now)
-        self.queued = queued
-        self.closed = False
-        for count in slots:
-            self.gate.add_lane(ScriptedLane(), count)
-        self.capacity = sum(slots)
-        self.held: list[Lease] = []
-        self.known: list[Ticket] = []
-
-    def _collect(self) -> None:
-        for ticket in self.known:
-            for lease in ticket.leases:
-                if lease not in self.held and not lease._released:
-                    self.held.append(lease)
-
-    @rule(client=st.sampled_from("abc"), wanted=st.integers(1, 4), seconds=st.floats(0, 5))
-    def arrive(self, client: str, wanted: int, seconds: float) -> None:
-        self.now += seconds
-        had_room = len(self.held) < self.capacity or self.gate.waiting < self.queued
-        try:
-            self.known.append(self.gate.enter(client, wanted))
-        except ShuttingDownError:
-            assert self.closed
-        except ServerBusyError:
-            assert not had_room
-            assert 1 <= self.gate.retry_after_seconds() <= 600
-        else:
-            assert had_room
-            assert not self.closed
-        self._collect()
-
-    @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
-        if self.held:
-            lease = data.draw(st.sampled_from(self.held))
-            self.held.remove(lease)
-            lease.release()
-            self._collect()
-
-    @rule(data=st.data(), leaves=st.booleans())
-    def stop_waiting(self, data: st.DataObject, leaves: bool) -> None:
-        waiting = [ticket for ticket in self.known if ticket.state is TicketState.WAITING]
-        if waiting:
-            ticket = data.draw(st.sampled_from(waiting))
-            (self.gate.abandon if leaves else self.gate.time_out)(ticket)
-
-    @rule()
-    def close(self) -> None:
-        self.closed = True
-        self.gate.close(lambda: ShuttingDownError("closing"))
-
-    @invariant()
-    def slots_are_never_oversold(self) -> None:
-        assert self.gate.running == len(self.held) <= self.capacity
-
-    @invariant()
-    def nobody_waits_beside_a_free_slot(self) -> None:
-        waiting = [ticket for ticket in self.known if ticket.state is TicketState.WAITING]
-        assert self.gate.waiting == len(waiting) <= self.queued
-        assert not waiting or len(self.held) == self.capacity
-
-    @invariant()
-    def a_granted_ticket_holds_between_one_slot_and_what_it_wanted(self) -> None:
-        for ticket in self.known:
-            if ticket.state is TicketState.GRANTED:
-                assert 1 <= len(ticket.leases) <= ticket.wanted_slots
-                assert ticket.outstanding >= 1
-            if ticket.state is TicketState.RELEASED:
-                assert ticket.outstanding == 0
-            if ticket.state not in (TicketState.GRANTED, TicketState.RELEASED):
-                assert not ticket.leases
-
-    def teardown(self) -> None:
-        while self.held:
-            self.held.pop().release()
-            self._collect()
-        assert self.gate.running == self.gate.waiting == 0
+def waiting(gate: Admission, client: str, priority: Priority = Priority.NORMAL) -> Ticket:
+    ticket = gate.enter(client, priority=priority)
+    assert ticket.state is TicketState.WAITING
+    return ticket
 
 
-TestAdmissionMachine = AdmissionMachine.TestCase
-TestAdmissionMachine.settings = settings(deadline=None)
+def order_of(running: Ticket, tickets: dict[str, Ticket]) -> list[str]:
+    """Who is granted, one after the other, as the one slot comes free."""
+    order: list[str] = []
+    while True:
+        running.leases[0].release()
+        granted = [name for name, ticket in tickets.items() if ticket.state is TicketState.GRANTED]
+        if not granted:
+            return order
+        running = tickets.pop(granted[0])
+        order += granted
+
+
+def one_busy_slot(**settings: int) -> tuple[Admission, Ticket]:
+    gate = Admission(ServingSettings(**{"max_queued_requests": 64, **settings}))
+    gate.add_lane(ScriptedLane(), 1)
+    return gate, gate.enter("first")
+
+
+def test_higher_classes_go_first_and_clients_of_one_class_take_turns() -> None:
+    gate, running = one_busy_slot()
+    tickets = {
+        f"{client} {priority.value} {number}": waiting(gate, client, priority)
+        for priority in (Priority.LOW, Priority.NORMAL, Priority.HIGH)
+        for client in "ab"
+        for number in range(2)
+    }
+    expected = [
+        f"{client} {priority.value} {number}" for priority in Priority for number in range(2) for client in "ab"
+    ]
+    assert order_of(running, tickets) == expected
+
+
+def test_a_lower_class_is_passed_over_only_so_often() -> None:
+    gate, running = one_busy_slot(priority_grants_ahead_max=3)
+    tickets = {f"high {number}": waiting(gate, "a", Priority.HIGH) for number in range(8)}
+    tickets |= {f"normal {number}": waiting(gate, "b") for number in range(2)}
+    tickets |= {f"low {number}": waiting(gate, "c", Priority.LOW) for number in range(2)}
+    order = [name.split()[0] for name in order_of(running, tickets)]
+    assert order[:3] == ["high"] * 3
+    assert sorted(order[3:5]) == ["low", "normal"]
+    turns = [index for index, name in enumerate(order) if name == "low"]
+    assert turns[1] - turns[0] <= 5  # its own bound, and the one turn of another class that was due as well
+
+
+def test_a_full_queue_makes_room_for_a_higher_class() -> None:
+    gate, _ = one_busy_slot(max_queued_requests=3)
+    normal = waiting(gate, "a")
+    low = [waiting(gate, client, Priority.LOW) for client in "bc"]
+    high = waiting(gate, "d", Priority.HIGH)
+    assert [ticket.state for ticket in (normal, *low, high)].count(TicketState.WAITING) == 3
+    (put_aside,) = [ticket for ticket in low if ticket.state is TicketState.TURNED_AWAY]
+    assert isinstance(put_aside.error, ServerBusyError)
+    assert put_aside.error.retry_after_seconds >= 1
+    waiting(gate, "d", Priority.HIGH)
+    waiting(gate, "d", Priority.HIGH)
+    assert normal.state is TicketState.TURNED_AWAY
+    with pytest.raises(ServerBusyError):
+        gate.enter("e", priority=Priority.HIGH)
+    with pytest.raises(ServerBusyError):
+        gate.enter("e", priority=Priority.LOW)
+
+
+def test_without_a_queue_no_priority_helps() -> None:
+    gate, _ = one_busy_slot(max_queued_requests=0)
+    with pytest.raises(ServerBusyError):
+        gate.enter("a", priority=Priority.HIGH)
+
+
+def test_what_lost_its_lane_waits_beside_a_full_queue() -> None:
+    gate, running = one_busy_slot(max_queued_requests=0)
+    again = gate.enter("a", priority=Priority.LOW, has_waited=True)
+    assert again.state is TicketState.WAITING
+    running.leases[0].release()
+    assert again.state is TicketState.GRANTED

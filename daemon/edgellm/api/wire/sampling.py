@@ -77,6 +77,16 @@ class JsonSchemaFormat(WireModel):
     strict: bool = True
 
 
+def _unless_zero(value: object) -> object:
+    """0 is what other servers' clients send to ask for nothing."""
+    return None if value == 0 and not isinstance(value, bool) else value
+
+
+PriorityName = Annotated[
+    Literal["high", "normal", "low"] | None, BeforeValidator(_unless_zero, Literal["high", "normal", "low", 0] | None)
+]
+
+
 class ResponseFormat(WireModel):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaFormat | None = None
@@ -110,7 +120,7 @@ class SamplingFields(WireModel):
     cache_generated_tokens: bool = True
     skip_special_tokens: bool = True
     disable_spec_decode: bool = False
-    priority: Annotated[Any, neutral(0)] = None
+    priority: PriorityName | None = None
 
     user: Identifier | None = None
     safety_identifier: Identifier | None = None
