@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 from tests.http.conftest import StartDaemon
-from tests.http.daemon_process import MODEL, chat_bytes, error_of
+from tests.http.daemon_process import MODEL, Daemon, chat_bytes, error_of
 
 LONG = {"max_tokens": 60, "logit_bias": {"2": -100}}
 
@@ -31,6 +31,12 @@ def test_the_socket_opens_at_once_and_says_the_stage(start_daemon: StartDaemon, 
             assert early.json()["error"]["code"] == "model_loading"
     assert httpx.get(f"{daemon.url}/health/live").status_code == 200
     daemon.wait_until_ready().still_serves()
+
+
+def test_the_daemon_holds_neither_a_model_nor_what_reads_one(daemon: Daemon) -> None:
+    mapped = Path(f"/proc/{daemon.process.pid}/maps").read_text()
+    assert "/numpy/" not in mapped
+    assert ".gguf" not in mapped
 
 
 def test_shutdown_finishes_what_runs_and_sends_away_what_comes(start_daemon: StartDaemon) -> None:
