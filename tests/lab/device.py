@@ -172,7 +172,7 @@ class Device:
         """What to put before a command so that it runs in the device."""
         settings = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
         namespaces = ("-m", "-u", "-i", "-n", "-p", "-C")
-        return ["nsenter", "-t", str(self.leader), *namespaces, "--wd=/", "--", "env", "-i", *settings]
+        return ["nsenter", "-t", str(self.leader), *namespaces, "--wd", "--", "env", "-i", *settings]
 
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         """A file of root's, with the folders that it needs."""

