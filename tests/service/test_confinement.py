@@ -85,7 +85,7 @@ def test_it_writes_only_its_own_folders(appliance: Appliance) -> None:
     )
     print(found.output)
     top = {path for path in found.output.splitlines() if path.startswith("/")}
-    assert all(path.startswith(("/var/lib/edgellm", "/tmp", "/var/tmp", "/dev")) for path in top), top
+    assert all(path.startswith(("/var/lib/edgellm", "/run/edgellm", "/tmp", "/var/tmp", "/dev")) for path in top), top
 
 
 def test_only_the_expected_sockets_listen(appliance: Appliance) -> None:
