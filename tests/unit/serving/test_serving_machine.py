@@ -30,6 +30,9 @@ QUEUE_TIMEOUT_SECONDS = 10.0
 REQUEST_TIMEOUT_SECONDS = 25.0
 CLIENTS = st.sampled_from("abc")
 ANY_OF_THEM = st.integers(0, 63)
+# What ends much at once comes seldom, so that there is something left to end.
+SELDOM = st.sampled_from([False] * 7 + [True])
+OFTEN = st.sampled_from([True] * 7 + [False])
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -130,46 +133,58 @@ class ServingMachine(RuleBasedStateMachine):
 
     # Clients
 
-    @rule(client=CLIENTS, choices=st.integers(1, 3), priority=st.sampled_from(Priority))
-    def arrive(self, client: str, choices: int, priority: Priority) -> None:
-        number = len(self.tasks)
+    @rule(
+        clients=st.lists(CLIENTS, min_size=1, max_size=4),
+        choices=st.sampled_from([1, 1, 2, 3]),
+        priority=st.sampled_from(Priority),
+        turns=st.sampled_from([8, 8, 1, 0]),
+    )
+    def arrive(self, clients: list[str], choices: int, priority: Priority, turns: int) -> None:
+        for client in clients:
+            self.tasks.append(self.loop.create_task(self._request(len(self.tasks), client, choices, priority)))
+        self._turn(turns)
 
-        async def run() -> None:
-            self.began += 1
-            request = GenerationRequest(TextPrompt("x"), SamplingParams())
-            job = GenerationJob("tiny", [request], f"r{number}", client, choices, priority=priority)
-            with suppress(EdgeLLMError):
-                generation = await self.engine.generate(job)
-                self.got.append(generation)
-                while await generation.next_deltas():
-                    pass
+    async def _request(self, number: int, client: str, choices: int, priority: Priority) -> None:
+        self.began += 1
+        request = GenerationRequest(TextPrompt("x"), SamplingParams())
+        job = GenerationJob("tiny", [request], f"r{number}", client, choices, priority=priority)
+        with suppress(EdgeLLMError):
+            generation = await self.engine.generate(job)
+            self.got.append(generation)
+            while await generation.next_deltas():
+                pass
 
-        self.tasks.append(self.loop.create_task(run()))
+    def _unfinished(self) -> list[asyncio.Task[None]]:
+        return [task for task in self.tasks if not task.done()]
 
-    @precondition(lambda self: self.tasks)
+    @precondition(lambda self: self._unfinished())
     @rule(which=ANY_OF_THEM)
     def leave(self, which: int) -> None:
-        self.tasks[which % len(self.tasks)].cancel()
+        unfinished = self._unfinished()
+        unfinished[which % len(unfinished)].cancel()
 
     @precondition(lambda self: self.gate.waiting)
-    @rule(which=ANY_OF_THEM, turns=st.integers(0, 4))
-    def leave_as_a_slot_comes_free(self, which: int, turns: int) -> None:
-        """A grant and a departure in one turn of the loop, whichever comes first."""
-        self.speak(0, "finish")
-        self.let_go(0)
+    @rule(turns=st.integers(0, 3))
+    def leave_as_slots_come_free(self, turns: int) -> None:
+        """Grants and departures in one turn of the loop, whichever come first."""
+        for lane in self.lanes:
+            for generation in lane.generations:
+                if not generation.ended:
+                    generation.finish()
+                generation.let_go()
         self._turn(turns)
-        unfinished = [task for task in self.tasks if not task.done()]
-        if unfinished:
-            unfinished[which % len(unfinished)].cancel()
+        for task in self.tasks:
+            task.cancel()
 
     @precondition(lambda self: self.got)
     @rule(which=ANY_OF_THEM, cause=st.sampled_from(CancelCause))
     def cancel(self, which: int, cause: CancelCause) -> None:
         self.got[which % len(self.got)].cancel(cause)
 
-    @rule(client=CLIENTS)
-    def revoke(self, client: str) -> None:
-        self.engine.end_client(client)
+    @rule(client=CLIENTS, really=SELDOM)
+    def revoke(self, client: str, really: bool) -> None:
+        if really:
+            self.engine.end_client(client)
 
     # Time, and the event loop's own pace
 
@@ -177,18 +192,18 @@ class ServingMachine(RuleBasedStateMachine):
     def turn(self, turns: int) -> None:
         self._turn(turns)
 
-    @rule(seconds=st.sampled_from([1.0, QUEUE_TIMEOUT_SECONDS + 1, REQUEST_TIMEOUT_SECONDS + 1]))
+    @precondition(lambda self: self.gate.running)
+    @rule(seconds=st.sampled_from([1.0] * 6 + [QUEUE_TIMEOUT_SECONDS + 1, REQUEST_TIMEOUT_SECONDS + 1]))
     def let_time_pass(self, seconds: float) -> None:
         self.loop.now_seconds += seconds
         self._turn(2)
 
     # Lanes
 
+    @precondition(lambda self: self._of_lanes("open"))
     @rule(which=ANY_OF_THEM, end=st.sampled_from(["say", "finish", "fail", "refuse it"]))
     def speak(self, which: int, end: str) -> None:
         generations = self._of_lanes("open")
-        if not generations:
-            return
         generation = generations[which % len(generations)]
         if end == "say":
             generation.say("x")
@@ -199,12 +214,13 @@ class ServingMachine(RuleBasedStateMachine):
         else:
             generation.fail(RequestError("no"))
 
+    @precondition(lambda self: self._of_lanes("held"))
     @rule(which=ANY_OF_THEM)
     def let_go(self, which: int) -> None:
-        if generations := self._of_lanes("held"):
-            generations[which % len(generations)].let_go()
+        generations = self._of_lanes("held")
+        generations[which % len(generations)].let_go()
 
-    @rule(which=ANY_OF_THEM, may_answer=st.booleans())
+    @rule(which=ANY_OF_THEM, may_answer=OFTEN)
     def block(self, which: int, may_answer: bool) -> None:
         lane = self.lanes[which % len(self.lanes)]
         if may_answer or lane.is_lost:
@@ -212,17 +228,17 @@ class ServingMachine(RuleBasedStateMachine):
         else:
             lane.may_answer.clear()
 
-    @rule(which=ANY_OF_THEM, is_coming_back=st.booleans())
-    def lose_a_lane(self, which: int, is_coming_back: bool) -> None:
+    @rule(which=ANY_OF_THEM, is_coming_back=OFTEN, really=SELDOM)
+    def lose_a_lane(self, which: int, is_coming_back: bool, really: bool) -> None:
         alive = [lane for lane in self.lanes if not lane.is_lost]
-        if alive:
+        if alive and really:
             lane = alive[which % len(alive)]
             self.model.lane_lost(lane, is_coming_back=is_coming_back)
             self.coming_back += is_coming_back
             lane.lose()
 
     @precondition(lambda self: self.coming_back)
-    @rule(is_back=st.booleans())
+    @rule(is_back=OFTEN)
     def replace_a_lane(self, is_back: bool) -> None:
         self.coming_back -= 1
         if not is_back:
@@ -235,9 +251,10 @@ class ServingMachine(RuleBasedStateMachine):
 
     # The server
 
-    @rule()
-    def drain(self) -> None:
-        self.draining.append(self.loop.create_task(self.engine.drain(1000)))
+    @rule(really=SELDOM)
+    def drain(self, really: bool) -> None:
+        if really and self.gate.waiting:
+            self.draining.append(self.loop.create_task(self.engine.drain(1000)))
 
     # What must hold
 
@@ -302,4 +319,4 @@ class ServingMachine(RuleBasedStateMachine):
 
 
 TestServingMachine = ServingMachine.TestCase
-TestServingMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestServingMachine.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
