@@ -33,6 +33,8 @@ def main(mode: str, bundle_dir: str, descriptor: int) -> None:
     writer = FrameWriter()
     reader: FrameReader[Any] = FrameReader(ToWorker)  # type: ignore[arg-type]
     resident = 0
+    is_warm = False
+    taken: list[bytes] = []
 
     def send(message: Any) -> None:
         connection.sendall(writer.frame(message))
@@ -55,11 +57,13 @@ def main(mode: str, bundle_dir: str, descriptor: int) -> None:
                     resident += 1
                     send(Accepted(stream))
                     send(Delta(stream, "a", [1]))
-                    if resident == 1:  # the warm-up goes well
+                    if mode.startswith("takes ") and is_warm:  # so many MiB, and does not end
+                        taken.append(b"x" * (int(mode.split()[1]) * 2**20))
+                    elif resident == 1:  # the warm-up goes well
                         resident = 0 if mode not in ("makes no step", "stops answering") else 1
                         send(Delta(stream, "", [], "stop", 1, 0))
                         send(Final(stream))
-                        warm = True
+                        is_warm = warm = True
                         if mode == "dies after its warm-up":
                             time.sleep(0.2)
                             os._exit(3)

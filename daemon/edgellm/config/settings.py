@@ -372,6 +372,16 @@ class WorkerLimits(Section):
     cancel_grace_seconds: Seconds = Field(
         default=10.0, description="Time a worker has to stop a cancelled request before it is ended."
     )
+    available_memory_min_mib: Annotated[Whole, Field(ge=0, le=limits.MEMORY_MIB_MAX)] = Field(
+        default=256,
+        description="Memory that must stay available on this machine, in MiB of 2^20 bytes. Below it the worker that "
+        "grew most since it was loaded is ended and replaced. 0 leaves the choice to the kernel.",
+    )
+    memory_max_mib: Annotated[Whole, Field(ge=1, le=limits.MEMORY_MIB_MAX)] | None = Field(
+        default=None,
+        description="Most memory of one worker, in MiB, without mapped files such as weights; beyond it the worker is "
+        "ended and replaced. Unset: no limit of its own.",
+    )
     restarts_max: Annotated[Whole, Field(ge=0, le=limits.RESTARTS_MAX)] = Field(
         default=5, description="Replacements within `restart_window_seconds`; after that the replica stays down."
     )

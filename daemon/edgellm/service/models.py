@@ -25,6 +25,7 @@ from edgellm.service.model_builds import COMPILED_OPTIONS
 from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress
 from edgellm.serving.model_table import check_names
 from edgellm.serving.settings import ServingSettings
+from edgellm.serving.worker.memory_watch import BYTES_PER_MIB
 from edgellm.serving.worker.replicas import Replicas
 from edgellm.serving.worker.settings import WorkerSettings, WorkerSpec
 
@@ -142,6 +143,8 @@ def _worker_settings(settings: Settings) -> WorkerSettings:
         ping_deadline_seconds=workers.ping_deadline_seconds,
         step_deadline_seconds=workers.step_deadline_seconds,
         cancel_grace_seconds=workers.cancel_grace_seconds,
+        available_memory_bytes_min=workers.available_memory_min_mib * BYTES_PER_MIB,
+        memory_bytes_max=None if workers.memory_max_mib is None else workers.memory_max_mib * BYTES_PER_MIB,
         restarts_max=workers.restarts_max,
         restart_window_seconds=workers.restart_window_seconds,
     )

@@ -28,7 +28,7 @@ from edgellm.serving.worker.messages import (
     Ready,
     ToFrontEnd,
 )
-from edgellm.serving.worker.process import WorkerProcess, lost_worker_error
+from edgellm.serving.worker.process import WorkerProcess
 from edgellm.serving.worker.streams import WINDOW_DELTAS
 from edgellm.serving.worker.token_counts import TokenCounts
 
@@ -91,7 +91,7 @@ class WorkerLane:
         if request.prompt_token_ids is None and self._encoder.tokenises:
             request = await self.encode(request)
         if self._process.is_lost:
-            raise lost_worker_error()
+            raise self._process.lost_error()
         number = next(self._numbers)
         generation = WorkerGeneration(self, number, receiver)
         self._streams[number] = generation
@@ -150,7 +150,7 @@ class WorkerLane:
     def _worker_lost(self) -> None:
         streams, self._streams = self._streams, {}
         for generation in streams.values():
-            generation.end(lost_worker_error())
+            generation.end(self._process.lost_error())
 
 
 class WorkerGeneration:

@@ -23,6 +23,7 @@ from edgellm.errors import WorkerFailedError
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.worker.conversion import load_error
 from edgellm.serving.worker.frames import FrameError, FrameReader, FrameWriter
+from edgellm.serving.worker.memory_watch import MACHINE_MEMORY
 from edgellm.serving.worker.messages import (
     PROTOCOL_VERSION,
     Delta,
@@ -58,6 +59,7 @@ class WorkerProcess(asyncio.Protocol):
         self._ready: asyncio.Future[Ready] = self._loop.create_future()
         self._exited = asyncio.Event()
         self._is_lost = False
+        self._said_when_lost = "The model's worker failed."
         self._on_lost: list[Callable[[], None]] = []
         self._closing = False
         self.was_killed = False
@@ -72,6 +74,14 @@ class WorkerProcess(asyncio.Protocol):
     @property
     def pid(self) -> int:
         return self._process.pid if self._process is not None else 0
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def has_exited(self) -> bool:
+        return self._exited.is_set()
 
     @property
     def is_lost(self) -> bool:
@@ -102,6 +112,7 @@ class WorkerProcess(asyncio.Protocol):
             ours.close()
             raise WorkerFailedError(f"the worker of {self.spec.name} could not be started: {error.strerror}") from error
         self._pidfd = os.pidfd_open(self._process.pid)
+        MACHINE_MEMORY.add(self)
         self._loop.add_reader(self._pidfd, self._reap)
         ours.setblocking(False)
         await self._loop.create_unix_connection(lambda: self, sock=ours)
@@ -130,11 +141,22 @@ class WorkerProcess(asyncio.Protocol):
         if self._transport is not None and not self._is_lost:
             self._transport.write(frame)
 
+    def end_for_memory(self, reason: str) -> None:
+        """Give it up because others need the memory more; its requests are told so."""
+        if not self._is_lost:
+            self._said_when_lost = "The model's worker was ended because it took too much memory."
+            self.fail(reason)
+
+    def lost_error(self) -> WorkerFailedError:
+        """What a request hears whose worker is gone; the log has the reason."""
+        return WorkerFailedError(self._said_when_lost)
+
     def fail(self, reason: str) -> None:
         """Give the worker up: it is killed, and whoever waits for it hears why. Idempotent."""
         if self._is_lost:
             return
         self._is_lost = True
+        MACHINE_MEMORY.remove(self)
         if self._health is not None:
             self._health.cancel()
         self._signal(signal.SIGKILL)
@@ -215,6 +237,7 @@ class WorkerProcess(asyncio.Protocol):
                 self._on_loading(message)
             case Ready():
                 if not self._ready.done():
+                    MACHINE_MEMORY.loaded(self, message.capabilities.runtime)
                     self._ready.set_result(message)
             case NotLoaded():
                 if not self._ready.done():
@@ -240,6 +263,13 @@ class WorkerProcess(asyncio.Protocol):
         if now - self._last_step_seconds > settings.step_deadline_seconds:
             self.fail(f"made no step for {settings.step_deadline_seconds:g} s with requests to work on")
             return
+        MACHINE_MEMORY.check(
+            self,
+            worker_bytes_max=settings.memory_bytes_max,
+            available_bytes_min=settings.available_memory_bytes_min,
+        )
+        if self._is_lost:
+            return
         self._pings += 1
         self.send(Ping(self._pings))
         self._health = self._loop.call_later(settings.ping_interval_seconds, self._check_health)
@@ -257,11 +287,6 @@ class WorkerProcess(asyncio.Protocol):
         # Not reaped yet, so the number is still its own.
         if self._process is not None and not self._exited.is_set():
             self._process.send_signal(number)
-
-
-def lost_worker_error() -> WorkerFailedError:
-    """What a request hears whose worker is gone; the log has the reason."""
-    return WorkerFailedError("The model's worker failed.")
 
 
 def _exit_reason(returncode: int) -> str:

@@ -32,6 +32,8 @@ class WorkerSettings:
     terminate_grace_seconds: float = 2.0
     restart_delay_seconds: float = 0.5
     restart_delay_max_seconds: float = 30.0
+    available_memory_bytes_min: int = 256 * 2**20  # of the machine; below it the worker that grew most is ended
+    memory_bytes_max: int | None = None  # of one worker, without the files it has mapped
     restarts_max: int = 5
     restart_window_seconds: float = 600.0
 

@@ -11,7 +11,7 @@ from edgellm.runtime.generation import GenerationRequest
 from edgellm.serving.worker.conversion import to_count, to_error
 from edgellm.serving.worker.frames import FrameTooLargeError
 from edgellm.serving.worker.messages import Counted
-from edgellm.serving.worker.process import WorkerProcess, lost_worker_error
+from edgellm.serving.worker.process import WorkerProcess
 
 
 class TokenCounts:
@@ -40,7 +40,7 @@ class TokenCounts:
 
     async def _ask(self, request: GenerationRequest) -> int | None:
         if self._process.is_lost:
-            raise lost_worker_error()
+            raise self._process.lost_error()
         number = next(self._numbers)
         answer: asyncio.Future[int | None] = self._loop.create_future()
         self._waiting[number] = answer
@@ -55,4 +55,4 @@ class TokenCounts:
     def _worker_lost(self) -> None:
         for answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(lost_worker_error())
+                answer.set_exception(self._process.lost_error())
