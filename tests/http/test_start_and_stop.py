@@ -115,11 +115,28 @@ def test_a_prefix_of_one_client_is_no_saving_of_another(start_daemon: StartDaemo
         headers = {"Authorization": f"Bearer {key}"}
         answer = daemon.post("/v1/chat/completions", body, headers=headers).json()
         cached: int = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        texts.append(answer["choices"][0]["message"]["content"])
         return cached
 
+    def context_cache(admitted: int) -> int:
+        """Sequences that found a prefix, as the runtime itself counts them, once it has counted so many in all."""
+
+        def counters() -> dict[str, int]:
+            health = httpx.get(f"{daemon.url}/health", headers={"x-api-key": "alices-long-secret-key"}).json()
+            found: dict[str, int] = health["models"][MODEL]["lanes"][0]["context_cache"] or {}
+            return found
+
+        daemon.wait_for(lambda: counters().get("admitted_sequences", 0) - warm_up == admitted)
+        return counters()["hit_sequences"]
+
+    texts: list[str] = []
+    warm_up = 1
     assert cached_tokens("alices-long-secret-key") == 0
     assert cached_tokens("bobs-long-secret-key") == 0
+    assert context_cache(admitted=2) == 0
     assert cached_tokens("alices-long-secret-key") > 100
+    assert context_cache(admitted=3) == 1
+    assert len(set(texts)) == 1
 
 
 def test_llm_serve_is_the_same_server(model_source: Path, tmp_path: Path) -> None:

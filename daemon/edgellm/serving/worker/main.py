@@ -91,6 +91,9 @@ class Worker(asyncio.Protocol):
         except FrameError as error:
             _log.error("the front end sent something else than messages: %s", error)
             self._end(EXIT_PROTOCOL)
+        except Exception as error:  # the loop would only log it, and whoever asked would wait for ever
+            _log.error("a message could not be handled: %s", error_frames(error))
+            self._end(EXIT_PROTOCOL)
 
     def _handle(self, message: ToWorker) -> None:
         streams = self._streams
