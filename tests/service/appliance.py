@@ -26,6 +26,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 DEPENDENCIES = "/opt/dependencies"
 UNIT = "edgellm.service"
 PREWARM = "edgellm-prewarm.service"
+READY_TARGET = "edgellm-ready.target"
 MODELS = "/var/lib/edgellm/models"
 PORT = 8000
 READY_SECONDS = 120.0

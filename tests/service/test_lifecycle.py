@@ -9,10 +9,8 @@ import time
 from contextlib import suppress
 
 import pytest
-from tests.service.appliance import LONG, PREWARM, UNIT, Appliance
+from tests.service.appliance import LONG, PREWARM, READY_TARGET, UNIT, Appliance
 from tests.service.conftest import MakeAppliance, Say
-
-READY_TARGET = "edgellm-ready.target"
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +141,7 @@ def test_a_crash_loop_ends_in_failed(appliance: Appliance) -> None:
         appliance.device.run("systemctl", "stop", "holder")
     state = appliance.state()
     assert (state["ActiveState"], state["ExecMainStatus"]) == ("failed", "69")
+    assert not appliance.is_active(READY_TARGET)
     assert appliance.journal().count("edgellm: port 8000 on 127.0.0.1 is in use") == 5
     appliance.device.run("systemctl", "reset-failed", UNIT)
     appliance.start()

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.service.appliance import READY_SECONDS, UNIT, Appliance
+from tests.service.appliance import READY_SECONDS, READY_TARGET, UNIT, Appliance
 from tests.service.conftest import MakeAppliance, Say
 
 # Sooner than by default, so that tests need not wait as long.
@@ -54,8 +54,10 @@ def test_a_killed_daemon_is_started_again_with_its_workers(appliance: Appliance,
     pid, restarts, workers = appliance.pid(), appliance.restarts(), appliance.worker_pids()
     began = time.monotonic()
     appliance.device.run("kill", "-KILL", str(pid))
+    appliance.device.wait_for(lambda: not appliance.is_active(READY_TARGET), "the end of the target")
     appliance.device.wait_for(lambda: appliance.restarts() == restarts + 1, "the restart")
     appliance.wait_until_it_answers()
+    appliance.device.wait_for(lambda: appliance.is_active(READY_TARGET), "the target")
     say(f"daemon: SIGKILL to the next answer: {time.monotonic() - began:.1f} s")
     assert appliance.pid() != pid
     assert not set(workers) & set(appliance.worker_pids())
