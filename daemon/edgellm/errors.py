@@ -19,6 +19,9 @@
     │   └── InsufficientMemoryError  a build or load that would starve this machine
     ├── RuntimeUnavailableError      no usable runtime on this machine
     ├── PortUnavailableError         the address to serve on is taken
+    ├── DaemonUnreachableError       no daemon answers on its admin socket
+    ├── AdminAccessError             the daemon does not take orders from this user
+    ├── ForcedShutdownError          it ended, and had to cut requests short or kill workers for it
     ├── RequestError                 one request is wrong; it names the field
     │   ├── UnknownParameterError
     │   ├── UnsupportedParameterError
@@ -143,6 +146,21 @@ class RuntimeUnavailableError(EdgeLLMError):
 class PortUnavailableError(EdgeLLMError):
     code = "port_unavailable"
     exit_code = 69
+
+
+class DaemonUnreachableError(EdgeLLMError):
+    code = "daemon_unreachable"
+    exit_code = 69
+
+
+class AdminAccessError(EdgeLLMError):
+    code = "not_allowed"
+    exit_code = 77
+
+
+class ForcedShutdownError(EdgeLLMError):
+    code = "forced_shutdown"
+    exit_code = 67  # of its own: the end was ordered, and not clean
 
 
 class RequestError(EdgeLLMError, ValueError):

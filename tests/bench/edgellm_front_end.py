@@ -20,7 +20,7 @@ from edgellm.api.server import HttpServer
 from edgellm.runtime.llm_options import ContextCacheConfig
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.in_process_lane import InProcessLane
-from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress
+from edgellm.serving.model_spec import ModelSpec, OpenedModel, ReportProgress
 
 STREAMS_MAX = 64
 

@@ -24,7 +24,7 @@ from edgellm.runtime.llm import LLM
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.engine_client import EngineClient, GenerationJob
-from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress
+from edgellm.serving.model_spec import ModelSpec, OpenedModel, ReportProgress
 from edgellm.serving.opened_llm import opened_llm
 from edgellm.serving.worker.lane import WorkerLane
 from edgellm.serving.worker.replicas import Replicas

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,15 +30,22 @@ class Daemon:
 
     def __init__(
         self,
-        source: Path,
+        source: Path | None,
         *options: str,
         env: Mapping[str, str] | None = None,
         authority: Path | None = None,
         within: Callable[[Sequence[str]], list[str]] = list,
     ) -> None:
-        """``within`` gives the command that runs a command somewhere else, such as in another network."""
+        """``within`` gives the command that runs a command somewhere else, such as in another network.
+
+        Without a ``source`` the options say what is served.
+        """
         self.verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=authority) if authority else True
-        command = [sys.executable, "-m", "edgellm", "serve", "--port", "0", f"{MODEL}={source}", *options]
+        self._folder = tempfile.TemporaryDirectory(prefix="edgellm-admin-")
+        self.admin_socket = Path(self._folder.name) / "admin.sock"
+        env = {**(os.environ if env is None else env), "EDGELLM_ADMIN_SOCKET": str(self.admin_socket)}
+        models = [] if source is None else [f"{MODEL}={source}"]
+        command = [sys.executable, "-m", "edgellm", "serve", "--port", "0", *models, *options]
         self.process = subprocess.Popen(
             within(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
         )
@@ -136,6 +145,12 @@ class Daemon:
                 pass
             return received
 
+    def reload(self) -> tuple[int, str]:
+        """Exit code of ``edgellm reload``, and what it says."""
+        command = [sys.executable, "-m", "edgellm", "reload", "--admin-socket", str(self.admin_socket)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=STATE_DEADLINE_SECONDS)
+        return done.returncode, done.stdout + done.stderr
+
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
@@ -154,6 +169,7 @@ class Daemon:
         self._reader.join(5)
         if self.process.stdout is not None:
             self.process.stdout.close()
+        self._folder.cleanup()
 
 
 def request_bytes(body: bytes, path: str = "/v1/chat/completions", *headers: bytes) -> bytes:

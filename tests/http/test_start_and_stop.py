@@ -13,6 +13,8 @@ import pytest
 from tests.http.conftest import StartDaemon
 from tests.http.daemon_process import MODEL, Daemon, chat_bytes, error_of
 
+from edgellm.errors import ForcedShutdownError
+
 LONG = {"max_tokens": 60, "logit_bias": {"2": -100}}
 
 
@@ -69,7 +71,8 @@ def test_what_outlives_the_drain_is_cancelled_with_an_error(start_daemon: StartD
             received += data
     assert b'"code":"shutting_down"' in received
     assert b"[DONE]" not in received
-    assert daemon.exit_code() == 0
+    assert daemon.exit_code() == ForcedShutdownError.exit_code
+    assert "1 request(s) cut short, 0 worker(s) killed" in daemon.log
 
 
 def test_an_idle_daemon_stops_at_once_on_either_signal(start_daemon: StartDaemon) -> None:

@@ -18,7 +18,8 @@ from edgellm.runtime.generation import GenerationRequest, TextPrompt
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.engine_client import EngineClient, GenerationJob
 from edgellm.serving.generation import Generation
-from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress, ServedModel
+from edgellm.serving.model import ServedModel
+from edgellm.serving.model_spec import ModelSpec, OpenedModel, ReportProgress
 from edgellm.serving.settings import ServingSettings
 from edgellm.serving.worker.lane import WorkerLane
 from edgellm.serving.worker.replicas import Replicas

@@ -27,7 +27,7 @@ from edgellm.api.openapi import describe
 from edgellm.api.response_store import ResponseStore
 from edgellm.api.responses import delete_response, responses, stored_response
 from edgellm.api.service import ApiService, caller_of
-from edgellm.api.settings import ApiSettings
+from edgellm.api.settings import ApiSettings, LiveSettings
 from edgellm.api.status_page import HEADERS as STATUS_PAGE_HEADERS
 from edgellm.api.status_page import status_page
 from edgellm.errors import RecordNotFoundError
@@ -37,8 +37,12 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> FastAPI:
-    """The application; ``app.state.keys`` is its KeyRing. Starting and closing the engine is the owner's."""
+    """The application. Starting and closing the engine is the owner's.
+
+    ``app.state.keys`` is its KeyRing, ``app.state.settings`` its LiveSettings.
+    """
     settings = settings or ApiSettings()
+    live = LiveSettings(settings)
     store = ResponseStore(settings.stored_responses_max, settings.stored_responses_bytes_max)
 
     def revoked(client: str) -> None:
@@ -50,7 +54,13 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
     keys = KeyRing(settings.api_keys, on_revoked=revoked)
     counters = HttpCounters()
     bodies = BodyReader(settings.body_bytes_max, settings.bodies_bytes_max, settings.body_deadline_seconds)
-    service = ApiService(engine, settings, counters, bodies, store)
+    service = ApiService(engine, live, counters, bodies, store)
+
+    def limits_changed(new: ApiSettings) -> None:
+        store.change(new.stored_responses_max, new.stored_responses_bytes_max)
+        bodies.change(new.body_bytes_max, new.bodies_bytes_max, new.body_deadline_seconds)
+
+    live.when_replaced(limits_changed)
     app = FastAPI(
         title="edgellm",
         version=__version__,
@@ -59,9 +69,10 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
         redirect_slashes=False,
     )
     app.state.keys = keys
-    app.add_middleware(Gate, settings=settings, keys=keys, counters=counters, note_refused=engine.note_refused)
+    app.state.settings = live
+    app.add_middleware(Gate, settings=live, keys=keys, counters=counters, note_refused=engine.note_refused)
 
-    async def live(request: Request) -> Response:
+    async def alive(request: Request) -> Response:
         return JSONResponse({"status": "alive"})
 
     async def ready(request: Request) -> Response:
@@ -105,7 +116,7 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
         ("GET", "/v1/records/{request_id:path}"): one_record,
         ("GET", "/v1/models"): all_models,
         ("GET", "/v1/models/{model_id:path}"): one_model,
-        ("GET", "/health/live"): live,
+        ("GET", "/health/live"): alive,
         ("GET", "/health/ready"): ready,
         ("GET", "/health"): how_it_goes,
         ("GET", "/metrics"): metrics,

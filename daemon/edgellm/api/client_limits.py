@@ -26,13 +26,17 @@ class ClientLimits:
         concurrent_requests: int | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._requests_per_minute = requests_per_minute
-        self._concurrent_requests = concurrent_requests
+        self.change(requests_per_minute, concurrent_requests)
         self._clock = clock
         # When a client's allowance is whole again: the further ahead, the less it has left (GCRA).
         self._whole_again_seconds: OrderedDict[str, float] = OrderedDict()
         self._running: dict[str, list[float]] = {}  # when each began
         self._service_times = ServiceTimes()
+
+    def change(self, requests_per_minute: int | None, concurrent_requests: int | None) -> None:
+        """Hold what comes from now on to other limits; what was sent before counts."""
+        self._requests_per_minute = requests_per_minute
+        self._concurrent_requests = concurrent_requests
 
     @contextmanager
     def request(self, client: str) -> Iterator[None]:

@@ -19,7 +19,7 @@ from edgellm.api.json_body import ClientGoneError, too_large
 from edgellm.api.keys import KeyRing
 from edgellm.api.request_ids import made_request_id, request_id_of
 from edgellm.api.routes import Access, Body, Dialect, Route, dialect_at, routes_at
-from edgellm.api.settings import ApiSettings
+from edgellm.api.settings import ApiSettings, LiveSettings
 from edgellm.errors import UnsupportedParameterError
 from edgellm.serving.report import Outcome, outcome_of_error
 
@@ -36,14 +36,19 @@ class Gate:
     """Refuses what no route may see, and gives every answer its request id, its CORS headers and its error shape."""
 
     def __init__(
-        self, app: ASGIApp, settings: ApiSettings, keys: KeyRing, counters: HttpCounters, note_refused: NoteRefused
+        self, app: ASGIApp, settings: LiveSettings, keys: KeyRing, counters: HttpCounters, note_refused: NoteRefused
     ) -> None:
         self._app = app
-        self._settings = settings
+        self._live = settings
         self._keys = keys
         self._counters = counters
         self._note_refused = note_refused
-        self._limits = ClientLimits(settings.requests_per_minute, settings.concurrent_requests)
+        self._limits = ClientLimits(settings.now.requests_per_minute, settings.now.concurrent_requests)
+        settings.when_replaced(lambda new: self._limits.change(new.requests_per_minute, new.concurrent_requests))
+
+    @property
+    def _settings(self) -> ApiSettings:
+        return self._live.now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

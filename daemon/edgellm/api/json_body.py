@@ -20,10 +20,14 @@ class BodyReader:
     """Reads bodies; what it holds of all of them at a time is bounded, whatever the number of connections."""
 
     def __init__(self, body_bytes_max: int, bodies_bytes_max: int, deadline_seconds: float) -> None:
+        self.change(body_bytes_max, bodies_bytes_max, deadline_seconds)
+        self._held_bytes = 0
+
+    def change(self, body_bytes_max: int, bodies_bytes_max: int, deadline_seconds: float) -> None:
+        """Other limits, for the bodies that come from now on."""
         self._body_bytes_max = body_bytes_max
         self._bodies_bytes_max = bodies_bytes_max
         self._deadline_seconds = deadline_seconds
-        self._held_bytes = 0
 
     async def read(self, receive: Receive) -> bytes:
         """The whole body. Raises HttpError (413, 408), ServerBusyError or ClientGoneError."""

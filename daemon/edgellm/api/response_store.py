@@ -30,10 +30,15 @@ class ResponseStore:
     """
 
     def __init__(self, entries_max: int, bytes_max: int) -> None:
-        self._entries_max = entries_max
-        self._bytes_max = bytes_max
         self._entries: OrderedDict[tuple[str, str], StoredResponse] = OrderedDict()
         self.size_bytes = 0
+        self.change(entries_max, bytes_max)
+
+    def change(self, entries_max: int, bytes_max: int) -> None:
+        """Other limits; what is over them goes."""
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._drop_excess()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -50,8 +55,7 @@ class ResponseStore:
             return
         self._entries[client, response["id"]] = entry
         self.size_bytes += entry.size_bytes
-        while len(self._entries) > self._entries_max or self.size_bytes > self._bytes_max:
-            self._drop(next(iter(self._entries)))
+        self._drop_excess()
 
     def get(self, client: str, response_id: str, *, param: str | None = None) -> StoredResponse:
         """Raises StoredResponseNotFoundError, also for an answer that belongs to somebody else."""
@@ -72,6 +76,10 @@ class ResponseStore:
         """Drop all that is kept for a client."""
         for key in [key for key in self._entries if key[0] == client]:
             self._drop(key)
+
+    def _drop_excess(self) -> None:
+        while self._entries and (len(self._entries) > self._entries_max or self.size_bytes > self._bytes_max):
+            self._drop(next(iter(self._entries)))
 
     def _drop(self, key: tuple[str, str]) -> None:
         entry = self._entries.pop(key, None)

@@ -13,7 +13,7 @@ from edgellm.api import limits
 from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import BodyReader, parse_json_object
 from edgellm.api.response_store import ResponseStore
-from edgellm.api.settings import ApiSettings
+from edgellm.api.settings import ApiSettings, LiveSettings
 from edgellm.api.wire.fields import ParseContext, WireModel
 from edgellm.api.wire.validation import validated
 from edgellm.errors import RequestError
@@ -66,10 +66,14 @@ class Caller:
 @dataclass(frozen=True, slots=True)
 class ApiService:
     engine: EngineClient
-    settings: ApiSettings
+    live: LiveSettings
     counters: HttpCounters
     bodies: BodyReader
     responses: ResponseStore
+
+    @property
+    def settings(self) -> ApiSettings:
+        return self.live.now
 
     async def read(self, request: Request, model: type[Model]) -> Model:
         """The body as a wire model; RequestError or HttpError says what is wrong with it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +26,22 @@ class ApiSettings:
     stored_responses_bytes_max: int = 32 * 2**20
     heartbeat_seconds: float = 15.0  # between comment lines of a stream that has no token yet
     base_url: str = "http://127.0.0.1:8000/v1"  # for people: shown on the status page
+
+
+class LiveSettings:
+    """The settings that hold now; others can take their place while requests are served. Keys are the KeyRing's."""
+
+    def __init__(self, now: ApiSettings) -> None:
+        self.now = now
+        self._observers: list[Callable[[ApiSettings], None]] = []
+
+    def when_replaced(self, observer: Callable[[ApiSettings], None]) -> None:
+        self._observers.append(observer)
+
+    def replace(self, settings: ApiSettings) -> None:
+        self.now = settings
+        for observer in self._observers:
+            observer(settings)
 
 
 @dataclass(frozen=True, slots=True)

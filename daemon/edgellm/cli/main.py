@@ -44,6 +44,7 @@ class Verb:
 
 VERBS: Mapping[str, Verb] = {
     "serve": Verb("Serve models over HTTP, in the foreground", "edgellm.cli.serve"),
+    "reload": Verb("Let the running daemon take its configuration on anew", "edgellm.cli.reload"),
     "chat": Verb("Talk to a model in the terminal", "edgellm.cli.chat"),
     "models": Verb("List, add and show models", "edgellm.cli.models"),
     "engine": Verb("Build, list, explain, verify and remove engines", "edgellm.cli.engine"),

@@ -95,11 +95,12 @@ def cli_page() -> str:
     lines += [
         "",
         "Errors are one line on standard error, `edgellm: what — what to do`. Exit codes: 0 done, 64 wrong command",
-        "line, 65 damaged or unsupported model or a request that the server refuses, 66 model not there, 68 no usable",
-        "runtime, 69 no usable port or server, 70 internal error or a failed build, 71 too little memory, 72 no engine",
-        "and no leave to build one, 73 unusable cache, 74 output that cannot be written, 75 no answer of a hub,",
-        "77 a key that the server or a hub refuses, 78 wrong configuration, 130 interrupted. `--debug` shows",
-        "tracebacks.",
+        "line, 65 damaged or unsupported model or a request that the server refuses, 66 model not there, 67 a daemon",
+        "that was stopped and had to cut requests short or kill workers, 68 no usable runtime, 69 no usable port, no",
+        "server or no daemon, 70 internal error or a failed build, 71 too little memory, 72 no engine and no leave to",
+        "build one, 73 unusable cache, 74 output that cannot be written, 75 no answer of a hub, 77 a key that the",
+        "server or a hub refuses or a user that the daemon does, 78 wrong configuration, 130 interrupted. `--debug`",
+        "shows tracebacks.",
     ]
     return "\n".join(lines) + "\n"
 

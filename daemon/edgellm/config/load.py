@@ -13,7 +13,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from edgellm.config.environment import FILE_VARIABLE, KeyPath, environment_values, unknown_variables
+from edgellm.config.environment import (
+    FILE_VARIABLE,
+    KeyPath,
+    environment_values,
+    environment_variable,
+    unknown_variables,
+)
 from edgellm.config.regular_file import open_regular
 from edgellm.config.settings import DEFAULT_MODEL_SOURCE, ModelSettings, Settings
 from edgellm.errors import ConfigError
@@ -95,6 +101,21 @@ def load_settings(
     except ValidationError as error:
         raise ConfigError(_describe(error.errors()[0], origins, found)) from None
     return LoadedSettings(settings, origins, found, unknown_variables(environ))
+
+
+def peek_admin_socket(file: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The setting as it stands in the environment or the file, also where other settings there are wrong.
+
+    Raises ConfigError for a file that cannot be read.
+    """
+    environ = os.environ if environ is None else environ
+    said = environ.get(environment_variable(("admin_socket",)))
+    found = None if said else _find_file(file, environ)
+    if found is not None:
+        tree = _read_file(found)
+        _anchor_paths(tree, found.parent)
+        said = tree.get("admin_socket")
+    return Path(said) if isinstance(said, str) and said else None
 
 
 def _find_file(named: Path | None, environ: Mapping[str, str]) -> Path | None:

@@ -22,7 +22,7 @@ from edgellm.serving.worker.conversion import load_error
 # Parts that replicas of a model map together.
 _SHARED_PARTS = frozenset({"weights"})
 # The interpreter and its modules in each worker process: measured with a model of no weight to speak of.
-WORKER_PROCESS_BYTES = 64 << 20
+WORKER_PROCESS_BYTES = 32 << 20
 
 
 async def estimate_load_bytes(model: ModelSettings, settings: Settings) -> int | None:

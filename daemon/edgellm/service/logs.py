@@ -67,6 +67,13 @@ def configure(settings: LogSettings, *, journal: bool = False) -> None:
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, root.level))
 
 
+def set_level(level: str) -> None:
+    """Another least severe level, from now on."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, root.level))
+
+
 def goes_to_journal() -> bool:
     """Whether standard error is the journal itself: it then stamps lines and takes their level from a prefix."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TextIO, cast
 
 import uvloop
@@ -13,7 +14,7 @@ from edgellm.api.app import create_app
 from edgellm.api.keys import ApiKey
 from edgellm.api.settings import ApiSettings
 from edgellm.config.settings import AdmissionSettings, ServerSettings, Settings
-from edgellm.errors import ConfigError
+from edgellm.errors import ConfigError, ForcedShutdownError
 from edgellm.parsing.answer_parser import AUTO
 from edgellm.runtime.llm import LLM
 from edgellm.service.address import bind_host, listen
@@ -22,7 +23,7 @@ from edgellm.service.logs import LogLines
 from edgellm.service.notify import Supervisor
 from edgellm.service.runner import Application, Daemon
 from edgellm.serving.engine_client import EngineClient
-from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress
+from edgellm.serving.model_spec import ModelSpec, OpenedModel, ReportProgress
 from edgellm.serving.opened_llm import opened_llm
 
 CLIENT_NAME = "api_key"
@@ -83,7 +84,7 @@ def serve_model(
             output=cast("TextIO", LogLines(_log)),
             with_keys=bool(keys),
         )
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(ForcedShutdownError):
             runner.run(daemon.run())
     finally:
         listener.socket.close()

@@ -22,7 +22,7 @@ from edgellm.service.engine_store import engine_store
 from edgellm.service.load_estimate import estimate_load_bytes
 from edgellm.service.logs import goes_to_journal
 from edgellm.service.model_builds import COMPILED_OPTIONS
-from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress
+from edgellm.serving.model_spec import ModelSpec, OpenedModel, ReportProgress
 from edgellm.serving.model_table import check_names
 from edgellm.serving.settings import ServingSettings
 from edgellm.serving.worker.memory_watch import BYTES_PER_MIB
@@ -52,7 +52,8 @@ def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
         raise ModelSourceError(
             f"the model {model.source} is not on this machine yet — run: edgellm models add {model.source}"
         )
-    name = model.name or _model_id(model.source, folder)
+    model_id = _model_id(model.source, folder)
+    name = model.name or model_id
     if not re.fullmatch(MODEL_NAME_PATTERN, name):
         raise ConfigError(f"{name!r} cannot be a model's name — choose one: --model NAME={model.source}")
 

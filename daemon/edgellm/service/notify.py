@@ -19,7 +19,7 @@ MICROSECONDS = 1_000_000
 
 
 class Supervisor:
-    """READY is sent once, and only by `ready`; text that goes into STATUS is made one line.
+    """READY is sent by `ready` alone: after the start, and after each `reloading`. Text for STATUS is made one line.
 
     A supervisor that does not read never stops the daemon: progress is dropped then, READY and STOPPING wait a little.
     """
@@ -54,6 +54,11 @@ class Supervisor:
     def ready(self, text: str) -> None:
         self._status = text
         self._send(f"READY=1\n{_status(text)}", wait_seconds=IMPORTANT_SEND_SECONDS)
+
+    def reloading(self) -> None:
+        """A new configuration is being taken on; ``ready`` ends it."""
+        state = f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
+        self._send(state, wait_seconds=IMPORTANT_SEND_SECONDS)
 
     def alive(self) -> None:
         """A ping for the watchdog. To be called from the event loop alone: that it still turns is what it says."""

@@ -35,13 +35,17 @@ class ReloadedFiles:
             self._seen = signature
             self.reload_now()
 
-    def reload_now(self) -> None:
+    def reload_now(self) -> str:
+        """Returns what came of it, which is logged too."""
         try:
             self.reload()
         except EdgeLLMError as error:
-            _log.error("%s were not read anew, and those of before hold on: %s", self.what, error)
+            said = f"{self.what} were not read anew, and those of before hold on: {error}"
+            _log.error("%s", said)
         else:
-            _log.info("%s were read anew", self.what)
+            said = f"{self.what} were read anew"
+            _log.info("%s", said)
+        return said
 
     def _signature(self) -> Signature:
         return tuple(_signature(path) for path in self.paths)
@@ -59,9 +63,8 @@ class Reloader:
             for files in self._files:
                 files.reload_if_changed()
 
-    def reload_now(self) -> None:
-        for files in self._files:
-            files.reload_now()
+    def reload_now(self) -> list[str]:
+        return [files.reload_now() for files in self._files]
 
 
 def _signature(path: Path) -> tuple[int, int, int, int] | None:

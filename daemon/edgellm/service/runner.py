@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -16,16 +18,22 @@ from starlette.types import ASGIApp
 from edgellm.api.server import HttpServer
 from edgellm.api.settings import ServerSettings as HttpSettings
 from edgellm.config import Settings
-from edgellm.errors import EdgeLLMError, WorkerFailedError
+from edgellm.errors import ConfigError, EdgeLLMError, ForcedShutdownError, WorkerFailedError
+from edgellm.service import logs
 from edgellm.service.address import Listener
+from edgellm.service.admin_messages import Reload
+from edgellm.service.admin_server import AdminServer
 from edgellm.service.greeting import LossyOutput, StageLines, how_to_talk
 from edgellm.service.heartbeat import Heartbeat, serving_text
 from edgellm.service.models import serving_settings
 from edgellm.service.notify import Supervisor
+from edgellm.service.reconfiguration import MakeSpecs, ReadSettings, Reconfiguration
 from edgellm.service.reload import ReloadedFiles, Reloader
 from edgellm.service.tls import authority_beside
 from edgellm.serving.engine_client import EngineClient
-from edgellm.serving.model import ModelSpec, ModelState
+from edgellm.serving.model import ModelState
+from edgellm.serving.model_spec import ModelSpec
+from edgellm.serving.model_table import ModelChange
 from edgellm.serving.record_file import RecordFileSettings
 from edgellm.serving.records import RecordSettings
 
@@ -36,10 +44,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What answers HTTP, and the files that it takes anew while it runs."""
+    """What answers HTTP, the files that it takes anew while it runs, and how it takes other settings on."""
 
     app: ASGIApp
     files: Sequence[ReloadedFiles] = ()
+    take_on: Callable[[Settings], None] = lambda settings: None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the configuration comes from, to be read anew while the daemon runs."""
+
+    read: ReadSettings
+    make_specs: MakeSpecs
 
 
 class Daemon:
@@ -56,6 +73,8 @@ class Daemon:
         output: TextIO | None = None,
         tls: ssl.SSLContext | None = None,
         with_keys: bool = False,
+        source: Source | None = None,
+        admin: socket.socket | None = None,
     ) -> None:
         self._settings = settings
         self._listener = listener
@@ -65,19 +84,37 @@ class Daemon:
         self._output = LossyOutput(sys.stdout if output is None else output)
         self._tls = tls
         self._with_keys = with_keys
+        self._source = source
+        self._admin = admin
+        self._is_up = False  # between READY and the end
 
     async def run(self) -> None:
-        """Raises the error of a required model that did not load; the exit code is the error's."""
+        """Raises the error of a required model that did not load, ForcedShutdownError when the end was not clean."""
         client = EngineClient(self._specs, serving_settings(self._settings), record_settings(self._settings))
         application = self._make_app(client)
         server = HttpServer(application.app, http_settings(self._settings), self._tls)
         reloader = Reloader(application.files)
+        reconfiguration = self._reconfiguration(client, application)
+        reloads: set[asyncio.Task[None]] = set()
 
         def hung_up() -> None:
             reloader.reload_now()
             if client.records is not None:
                 client.records.reopen()
+            if reconfiguration is not None:
+                task = asyncio.create_task(self._reload_as_told(reconfiguration, client))
+                reloads.add(task)
+                task.add_done_callback(reloads.discard)
 
+        async def reload() -> Sequence[str]:
+            lines = await self._reload(reconfiguration, client)
+            if client.records is not None:
+                client.records.reopen()
+            return [*lines, *reloader.reload_now()]
+
+        admin = None if self._admin is None else AdminServer(self._admin, {Reload: reload})
+        if admin is not None:
+            await admin.start()
         stop = _Signals(hung_up)
         stop.install()
         watching = asyncio.create_task(reloader.watch())
@@ -89,7 +126,7 @@ class Daemon:
         try:
             await self._until_stopped(client, serving, stop, heartbeat)
         finally:
-            heartbeat.watches_models = False
+            heartbeat.watches_models = self._is_up = False
             drain_seconds = self._settings.admission.shutdown_drain_seconds
             self._supervisor.stopping(
                 f"finishing {client.running_requests} running request(s)", drain_seconds=drain_seconds
@@ -102,8 +139,46 @@ class Daemon:
             await client.close()
             watching.cancel()
             beating.cancel()
+            for task in reloads:
+                task.cancel()
+            if admin is not None:
+                await admin.close()
             stop.remove()
             self._listener.socket.close()
+        if client.requests_cut_short or client.workers_killed:
+            raise ForcedShutdownError(
+                f"stopped, but not cleanly: {client.requests_cut_short} request(s) cut short, "
+                f"{client.workers_killed} worker(s) killed — admission.shutdown_drain_seconds gives requests more time"
+            )
+
+    def _reconfiguration(self, client: EngineClient, application: Application) -> Reconfiguration | None:
+        if self._source is None:
+            return None
+
+        def take_on(settings: Settings, specs: Sequence[ModelSpec]) -> Sequence[ModelChange]:
+            changes = client.reconfigure(specs, serving_settings(settings))
+            application.take_on(settings)
+            logs.set_level(settings.log.level)
+            self._settings = settings
+            return changes
+
+        return Reconfiguration(self._settings, self._source.read, self._source.make_specs, take_on)
+
+    async def _reload(self, reconfiguration: Reconfiguration | None, client: EngineClient) -> Sequence[str]:
+        """Raises an EdgeLLMError for what is wrong with the new configuration."""
+        if reconfiguration is None or client.draining:
+            raise ConfigError("the daemon is ending, and takes nothing on any more")
+        if self._is_up:
+            self._supervisor.reloading()
+        try:
+            return await reconfiguration.reload()
+        finally:
+            if self._is_up:
+                self._supervisor.ready(serving_text(client.models, self._listener.url))
+
+    async def _reload_as_told(self, reconfiguration: Reconfiguration, client: EngineClient) -> None:
+        with suppress(EdgeLLMError):  # which the log has
+            await self._reload(reconfiguration, client)
 
     async def _until_stopped(
         self, client: EngineClient, serving: asyncio.Task[None], stop: _Signals, heartbeat: Heartbeat
@@ -141,15 +216,21 @@ class Daemon:
         finally:
             opened.cancel()
             lines.end_line()
-        failed = [(model.name, model.failure) for model in client.models if model.failure and model.spec.required]
+        failed = [
+            (model.name, model.failure)
+            for model in client.models
+            if model.failure and model.spec.required and not model.is_late
+        ]
         for name, failure in failed[1:]:
             _log.error("model %s did not load: %s", name, _as_our_error(name, failure))
         for name, failure in failed:
             raise _as_our_error(name, failure)
+        self._is_up = True
         self._supervisor.ready(serving_text(client.models, self._listener.url))
         self._say(f"ready after {lines.elapsed_seconds:.1f} s")
-        name = next(model.name for model in client.models if model.state is not ModelState.UNAVAILABLE)
-        self._output.write(f"\n{self._how_to_talk(name)}\n\n")
+        well = [model.name for model in client.models if model.state is not ModelState.UNAVAILABLE]
+        if well:
+            self._output.write(f"\n{self._how_to_talk(well[0])}\n\n")
 
     def _how_to_talk(self, name: str) -> str:
         certificate = self._settings.server.tls_certificate_file
@@ -163,7 +244,8 @@ class Daemon:
 class _Signals:
     """SIGTERM and SIGINT: the first ends admission, the second the patience for what still runs.
 
-    SIGHUP reads files anew; to a daemon in a terminal it says that the terminal is gone, which ends it as SIGTERM does.
+    SIGHUP reads the configuration anew; to a daemon in a terminal it says that the terminal is gone, which ends it as
+    SIGTERM does.
     """
 
     def __init__(self, reload: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import faulthandler
 import ipaddress
 import logging
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -21,28 +22,33 @@ from edgellm.runtime.process_memory import limit_malloc_arenas
 from edgellm.service import logs
 from edgellm.service.access_log import AccessLog
 from edgellm.service.address import LOOPBACK, Listener, bind_host, listen
+from edgellm.service.admin_server import open_admin_socket
 from edgellm.service.api_keys import read_keys, read_keys_left
 from edgellm.service.host_names import own_names
 from edgellm.service.models import clear_engines, model_specs
 from edgellm.service.notify import Supervisor
 from edgellm.service.open_files import raise_open_files_limit
+from edgellm.service.reconfiguration import ReadSettings
 from edgellm.service.reload import ReloadedFiles
-from edgellm.service.runner import Application, Daemon
+from edgellm.service.runner import Application, Daemon, Source
 from edgellm.service.tls import ServerCertificate
 from edgellm.serving.engine_client import EngineClient
 
 _log = logging.getLogger(__name__)
 
 
-def start(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT. Raises an EdgeLLMError when it cannot start or a required model does not load."""
+def start(settings: Settings, read_anew: ReadSettings) -> int:
+    """Serve until SIGTERM or SIGINT. Raises an EdgeLLMError when it cannot start or a required model does not load.
+
+    ``read_anew`` gives the settings as they are by then, with what was said on the command line.
+    """
     limit_malloc_arenas()
     with suppress(OSError, ValueError):  # standard error that is no file
         faulthandler.enable()  # a watchdog that fires leaves where the event loop was stuck
     supervisor = Supervisor()
     logs.configure(settings.log, journal=logs.goes_to_journal())
     try:
-        return _serve(settings, supervisor)
+        return _serve(settings, supervisor, read_anew)
     except EdgeLLMError as error:
         supervisor.failed(error)
         raise
@@ -50,7 +56,7 @@ def start(settings: Settings) -> int:
         supervisor.close()
 
 
-def _serve(settings: Settings, supervisor: Supervisor) -> int:
+def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings) -> int:
     keys = read_keys(settings.server.api_keys_file) if settings.server.api_keys_file else ()
     host = bind_host(settings.server.host, has_keys=bool(keys), insecure_no_keys=settings.server.insecure_no_keys)
     certificate = _certificate(settings)
@@ -67,7 +73,11 @@ def _serve(settings: Settings, supervisor: Supervisor) -> int:
             app = create_app(client, api_settings(settings, listener, keys))
             gateways = [ipaddress.ip_network(gateway) for gateway in settings.server.trusted_gateways]
             files = _reloaded_files(settings, app.state.keys, certificate)
-            return Application(ForwardedClients(AccessLog(app), gateways), files)
+
+            def take_on(new: Settings) -> None:
+                app.state.settings.replace(api_settings(new, listener, keys))
+
+            return Application(ForwardedClients(AccessLog(app), gateways), files, take_on)
 
         daemon = Daemon(
             settings,
@@ -77,6 +87,8 @@ def _serve(settings: Settings, supervisor: Supervisor) -> int:
             supervisor=supervisor,
             tls=certificate.context if certificate else None,
             with_keys=bool(keys),
+            source=Source(read_anew, model_specs),
+            admin=open_admin_socket(settings.admin_socket, os.environ),
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(daemon.run())

@@ -19,7 +19,8 @@ from edgellm.serving.admission import Lease
 from edgellm.serving.counters import Counters
 from edgellm.serving.generation import CancelCause, Generation
 from edgellm.serving.lane import Lane
-from edgellm.serving.model import ModelSpec, ServedModel
+from edgellm.serving.model import ServedModel
+from edgellm.serving.model_spec import ModelSpec
 from edgellm.serving.model_table import ModelChange, ModelTable
 from edgellm.serving.prefix_index import PrefixAffinity
 from edgellm.serving.priority import Priority
@@ -88,11 +89,11 @@ class EngineClient:
 
     @property
     def ready(self) -> bool:
-        """Every required model has produced a token, and new requests are taken.
+        """Every required model can take a request, and new requests are taken.
 
-        Models that are loaded on demand do not count: they come when they are asked for.
+        Models that are loaded on demand come when they are asked for, whatever state they are in.
         """
-        return not self._draining and all(model.is_alive for model in self.models if model.counts_for_readiness)
+        return not self._draining and self.table.ready
 
     @property
     def running_requests(self) -> int:

@@ -11,7 +11,8 @@ from typing import Any
 from edgellm.errors import ConfigError, EdgeLLMError, InsufficientMemoryError, ModelNotFoundError
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.lane import Lane
-from edgellm.serving.model import LoadProgress, ModelSpec, OpenedModel, ServedModel
+from edgellm.serving.model import ServedModel
+from edgellm.serving.model_spec import LoadProgress, ModelSpec, OpenedModel
 from edgellm.serving.residency import Residency, does_not_fit
 from edgellm.serving.settings import ServingSettings
 from edgellm.serving.warm_up import produce_a_token
@@ -41,6 +42,7 @@ class ModelTable:
         self._retiring: dict[ServedModel, asyncio.Task[None]] = {}
         self._work: dict[ServedModel, asyncio.Task[None]] = {}
         self._first_loads: list[asyncio.Task[None]] = []
+        self._preparations: list[asyncio.Task[None]] = []
         self._closed = False
         self.workers_killed_total = 0
 
@@ -67,11 +69,19 @@ class ModelTable:
             await self._prepare(model)
 
         on_demand = [model for model in self.listed.values() if model.spec.on_demand]
-        self._first_loads = [*loads, *(self._do(model, prepare(model)) for model in on_demand)]
+        self._preparations = [self._do(model, prepare(model)) for model in on_demand]
+        self._first_loads = [*loads, *self._preparations]
+
+    @property
+    def ready(self) -> bool:
+        """Every required model that is to stay has produced a token, and the others can be asked for."""
+        required = [model for model in self.listed.values() if model.counts_for_readiness]
+        return all(model.is_alive for model in required) and all(task.done() for task in self._preparations)
 
     async def opened(self) -> None:
         """Return once no model of the start is loading any more, whether it is ready or not."""
-        await asyncio.gather(*self._first_loads)
+        if self._first_loads:
+            await asyncio.wait(self._first_loads)  # also those that a new configuration took away
 
     async def close(self) -> None:
         """Release every lane once. Idempotent."""
@@ -305,6 +315,7 @@ _ADJUSTABLE = (
     *("required", "aliases", "idle_timeout_seconds", "sampling"),
     *("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice"),
 )
+_LIMITS = ("max_queued_requests", "queue_timeout_seconds", "request_timeout_seconds")
 
 
 def _changed_settings(old: ModelSpec, new: ModelSpec) -> list[str]:

@@ -10,7 +10,7 @@ from edgellm.config.regular_file import open_regular
 from edgellm.engines.bundle import GENERATION_CONFIG_FILE
 from edgellm.runtime.llm import LLM
 from edgellm.serving.in_process_lane import InProcessLane
-from edgellm.serving.model import OpenedModel
+from edgellm.serving.model_spec import OpenedModel
 
 _GENERATION_CONFIG_BYTES_MAX = 2**20
 

@@ -15,7 +15,7 @@ from tests.unit.serving.scripted_lane import ScriptedLane, spec_of
 from edgellm.api.app import create_app
 from edgellm.api.settings import ApiSettings
 from edgellm.serving.engine_client import EngineClient
-from edgellm.serving.model import ModelSpec
+from edgellm.serving.model_spec import ModelSpec
 from edgellm.serving.records import RecordSettings
 from edgellm.serving.settings import ServingSettings
 

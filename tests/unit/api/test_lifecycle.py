@@ -11,7 +11,7 @@ from tests.unit.serving.scripted_lane import ScriptedLane, say_words, settle, un
 from edgellm.api.app import create_app
 from edgellm.api.settings import ApiSettings
 from edgellm.serving.engine_client import EngineClient
-from edgellm.serving.model import LoadProgress, ModelSpec, OpenedModel, ReportProgress
+from edgellm.serving.model_spec import LoadProgress, ModelSpec, OpenedModel, ReportProgress
 
 
 def idle(engine: EngineClient) -> bool:

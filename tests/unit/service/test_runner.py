@@ -18,12 +18,12 @@ from tests.unit.serving.scripted_lane import ScriptedLane, spec_of, until
 
 from edgellm.api.app import create_app
 from edgellm.config import Settings
-from edgellm.errors import CheckpointError, EdgeLLMError, WorkerFailedError
+from edgellm.errors import CheckpointError, EdgeLLMError, ForcedShutdownError, WorkerFailedError
 from edgellm.service.address import listen
 from edgellm.service.notify import Supervisor
 from edgellm.service.reload import ReloadedFiles
 from edgellm.service.runner import Application, Daemon
-from edgellm.serving.model import LoadProgress, ModelSpec, OpenedModel, ReportProgress
+from edgellm.serving.model_spec import LoadProgress, ModelSpec, OpenedModel, ReportProgress
 
 
 class HeardSupervisor(Supervisor):
@@ -173,7 +173,8 @@ def test_the_second_signal_cancels_what_still_runs() -> None:
         interrupt()
         assert (await asking).status_code == 503
 
-    run(running, story)
+    with pytest.raises(ForcedShutdownError, match="1 request"):
+        run(running, story)
     assert lane.generations[0].cancelled
     assert lane.closed == 1
 

@@ -12,7 +12,7 @@ from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.serving.lane import DeltaReceiver, LaneCounters
-from edgellm.serving.model import ModelSpec, OpenedModel, ReportProgress
+from edgellm.serving.model_spec import ModelSpec, OpenedModel, ReportProgress
 
 PROMPT_TOKENS = 7
 WARM_UP_PROMPT = "Hello"

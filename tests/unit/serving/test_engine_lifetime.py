@@ -15,7 +15,8 @@ from edgellm.errors import (
     ShuttingDownError,
 )
 from edgellm.serving.engine_client import EngineClient, GenerationJob
-from edgellm.serving.model import LoadProgress, ModelSpec, ModelState, OpenedModel, ReportProgress
+from edgellm.serving.model import ModelState
+from edgellm.serving.model_spec import LoadProgress, ModelSpec, OpenedModel, ReportProgress
 
 
 def test_draining_finishes_what_runs_and_refuses_the_rest() -> None:

@@ -9,7 +9,8 @@ from tests.unit.serving.scripted_lane import ScriptedLane, spec_of
 
 from edgellm.errors import ConfigError, ModelUnavailableError
 from edgellm.serving.admission import TicketState
-from edgellm.serving.model import TRANSITIONS, ModelEvent, ModelSpec, ModelState, OpenedModel, ServedModel
+from edgellm.serving.model import TRANSITIONS, ModelEvent, ModelState, ServedModel
+from edgellm.serving.model_spec import ModelSpec, OpenedModel
 from edgellm.serving.opened_llm import read_generation_config
 from edgellm.serving.sampling_defaults import SamplingDefaults
 from edgellm.serving.settings import ServingSettings

@@ -14,7 +14,7 @@ from edgellm.errors import EdgeLLMError
 from edgellm.runtime.llm_options import DEFAULT_READ_ONLY_ENGINE_DIRS
 from edgellm.runtime.process_memory import proportional_memory_bytes
 from edgellm.serving.error_frames import error_frames
-from edgellm.serving.model import LaneObserver, LoadProgress, ReportProgress
+from edgellm.serving.model_spec import LaneObserver, LoadProgress, ReportProgress
 from edgellm.serving.warm_up import produce_a_token
 from edgellm.serving.worker.lane import WorkerLane
 from edgellm.serving.worker.messages import Loading

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from edgellm.serving.model import LaneObserver, OpenedModel, ReportProgress
+from edgellm.serving.model_spec import LaneObserver, OpenedModel, ReportProgress
 from edgellm.serving.opened_llm import read_generation_config
 from edgellm.serving.worker.replica import Replica
 from edgellm.serving.worker.settings import WorkerSettings, WorkerSpec

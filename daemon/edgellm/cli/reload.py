@@ -1,0 +1,51 @@
+"""``edgellm reload``: lets the running daemon take its configuration on anew, and says what changed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from edgellm.cli.arguments import add_config_option
+from edgellm.config.admin_location import default_admin_sockets
+from edgellm.errors import ConfigError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--admin-socket",
+        metavar="FILE",
+        type=Path,
+        help="the daemon's socket (default: admin_socket of the configuration, else where daemons have it)",
+    )
+    add_config_option(parser)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    from edgellm.service.admin_client import ask_daemon
+    from edgellm.service.admin_messages import Reload
+
+    lines = ask_daemon(_socket(namespace), Reload())
+    print("\n".join(lines) if lines else "nothing changed")
+    sys.stdout.flush()
+    return 0
+
+
+def _socket(namespace: argparse.Namespace) -> Path:
+    """Without one that is named, the first default place where something is. What is wrong is the daemon's to say."""
+    from edgellm.config.load import peek_admin_socket
+
+    named: Path | None = namespace.admin_socket
+    unreadable: ConfigError | None = None
+    try:
+        named = named or peek_admin_socket(namespace.config)
+    except ConfigError as error:
+        unreadable = error
+    if named is not None:
+        return named
+    places = default_admin_sockets(os.environ)
+    found = next((place for place in places if place.exists()), None)
+    if found is None and unreadable is not None:
+        raise unreadable
+    return found or places[-1]

@@ -1,0 +1,55 @@
+"""Asks the running daemon something over its admin socket."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from edgellm import errors
+from edgellm.errors import AdminAccessError, DaemonUnreachableError, EdgeLLMError
+from edgellm.service.admin_messages import LINE_BYTES_MAX, Answer, Refused, Request
+
+ANSWER_DEADLINE_SECONDS = 300.0  # sources of models are looked into before it answers
+
+
+def ask_daemon(path: Path, request: Request) -> Sequence[str]:
+    """The answer's lines. Raises the daemon's error, or one that says why it cannot be reached."""
+    received = b""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(ANSWER_DEADLINE_SECONDS)
+            connection.connect(str(path))
+            connection.sendall(msgspec.json.encode(request) + b"\n")
+            while not received.endswith(b"\n") and (piece := connection.recv(LINE_BYTES_MAX)):
+                received += piece
+    except PermissionError:
+        raise AdminAccessError(f"{path}: only root and the daemon's own user may do this — use sudo") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DaemonUnreachableError(
+            f"no daemon answers at {path} ({reason}) — is edgellm serve running, with this admin_socket?"
+        ) from None
+    try:
+        answer = msgspec.json.decode(received, type=Answer)
+    except msgspec.MsgspecError:
+        raise DaemonUnreachableError(f"the daemon at {path} ended before it answered — see its log") from None
+    if isinstance(answer, Refused):
+        raise _error(answer)
+    return list(answer.lines)
+
+
+def _error(refused: Refused) -> EdgeLLMError:
+    """Of the class that the daemon raised, which decides the exit code."""
+    if refused.code == AdminAccessError.code:
+        return AdminAccessError(refused.message)
+    for kind in (*_subclasses(errors.ConfigError), *_subclasses(errors.ModelError), *_subclasses(errors.EngineError)):
+        if kind.code == refused.code:
+            return kind(refused.message)
+    return DaemonUnreachableError(refused.message)
+
+
+def _subclasses(kind: type[EdgeLLMError]) -> Sequence[type[EdgeLLMError]]:
+    return [kind, *(lower for child in kind.__subclasses__() for lower in _subclasses(child))]
