@@ -160,7 +160,7 @@ def test_what_needs_no_other_workers_keeps_them(configured: Configured) -> None:
         "server.requests_per_minute",
         "admission.max_queued_requests",
         "log.level",
-        "model a: changed: required, sampling, limits",
+        "model a: changed: required, sampling, max_queued_requests",
     }
     assert worker_pids(daemon) == before
     assert daemon.get("/v1/models/a").json()["edgellm"]["sampling_defaults"]["temperature"] == 0.25

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from edgellm.errors import ConfigError, EdgeLLMError, InsufficientMemoryError, ModelNotFoundError
@@ -315,6 +315,7 @@ _ADJUSTABLE = (
     *("required", "aliases", "idle_timeout_seconds", "sampling"),
     *("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice"),
 )
+# Of ServingSettings: those that a model may have of its own.
 _LIMITS = ("max_queued_requests", "queue_timeout_seconds", "request_timeout_seconds")
 
 
@@ -322,11 +323,7 @@ def _changed_settings(old: ModelSpec, new: ModelSpec) -> list[str]:
     changed = [name for name in _ADJUSTABLE if getattr(old, name) != getattr(new, name)]
     if old.serving is None or new.serving is None:
         return changed
-    return changed + [
-        each.name
-        for each in fields(ServingSettings)
-        if getattr(old.serving, each.name) != getattr(new.serving, each.name)
-    ]
+    return changed + [name for name in _LIMITS if getattr(old.serving, name) != getattr(new.serving, name)]
 
 
 def _log_failure(model: ServedModel, error: BaseException) -> None:
