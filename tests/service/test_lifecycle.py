@@ -12,6 +12,8 @@ import pytest
 from tests.service.appliance import LONG, PREWARM, READY_TARGET, UNIT, Appliance
 from tests.service.conftest import MakeAppliance, Say
 
+LARGE = [{"role": "user", "content": "word " * 800}]
+
 
 @pytest.fixture(scope="module")
 def appliance(make_appliance: MakeAppliance) -> Appliance:
@@ -148,15 +150,43 @@ def test_a_crash_loop_ends_in_failed(appliance: Appliance) -> None:
     assert appliance.chat().status_code == 200
 
 
-def test_a_reload_drops_no_request_and_keeps_the_process(appliance: Appliance) -> None:
+def test_a_reload_takes_settings_on_and_drops_no_request(appliance: Appliance) -> None:
     appliance.wait_until_it_answers()
     pid = appliance.pid()
-    with appliance.stream(max_tokens=100) as events:
+    appliance.configure("[server]\nrequest_body_bytes_max = 2048\n")
+    with appliance.stream(max_tokens=200) as events:
         appliance.device.run("systemctl", "reload", UNIT)
+        assert appliance.chat(messages=LARGE).status_code == 413
         chunks = list(events)
     assert chunks[-1]["choices"][0]["finish_reason"] == "length"
-    assert appliance.pid() == pid
-    assert appliance.is_active()
+    state = appliance.state()
+    assert (state["ActiveState"], state["SubState"], int(state["MainPID"])) == ("active", "running", pid)
+    assert state["StatusText"] == "serving on http://127.0.0.1:8000"
+    assert "request_body_bytes_max" in appliance.journal()
+
+
+def test_a_reload_of_a_wrong_configuration_fails_and_changes_nothing(appliance: Appliance) -> None:
+    pid = appliance.pid()
+    appliance.configure("[server]\nrequest_body_bytes_max = 1\n")
+    try:
+        refused = appliance.device.run("systemctl", "reload", UNIT, check=False)
+        assert refused.code != 0
+        assert appliance.chat(messages=LARGE).status_code == 413  # that of before holds on
+        assert appliance.chat().status_code == 200
+        assert (appliance.state()["ActiveState"], appliance.pid()) == ("active", pid)
+        assert "the configuration was not taken on" in appliance.journal()
+    finally:
+        appliance.configure("")
+    appliance.device.run("systemctl", "reload", UNIT)
+    assert appliance.chat(messages=LARGE).status_code == 200
+
+
+def test_only_root_and_the_server_s_user_may_reload(appliance: Appliance) -> None:
+    others = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+    refused = appliance.device.run(*others, "/opt/edgellm/bin/edgellm", "reload", check=False)
+    assert refused.code == 77
+    assert "only root and the daemon's own user may do this" in refused.output
+    assert "nothing changed" in appliance.device.run("/usr/local/bin/edgellm", "reload").output
 
 
 def test_many_requests_at_once_do_not_stop_the_pings(appliance: Appliance) -> None:

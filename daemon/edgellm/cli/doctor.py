@@ -128,7 +128,7 @@ def _cache(namespace: argparse.Namespace) -> str:
     from edgellm.errors import CacheError
 
     folder = _cache_dir(namespace)
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     if not os.access(existing, os.W_OK | os.X_OK):
         raise CacheError(f"{folder} cannot be written — set cache_dir or EDGELLM_CACHE_DIR to a folder of yours")
     free = shutil.disk_usage(existing).free

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgellm.cli.arguments import ENGINE_OPTIONS, SERVER_OPTIONS, add_config_option, add_setting_options
 from edgellm.cli.progress_line import ProgressLine
-from edgellm.errors import BundleMismatchError, EdgeLLMError
+from edgellm.errors import BundleMismatchError, ConfigError, EdgeLLMError
 
 if TYPE_CHECKING:
     from edgellm.cli.engine_context import EngineContext
@@ -44,9 +44,10 @@ def run(namespace: argparse.Namespace) -> int:
 
     context = open_context(namespace)
     folder: Path = namespace.import_from or context.settings.cache_dir / IMPORT_FOLDER
+    archives = _archives_in(folder, is_optional=namespace.import_from is None)
     with ProgressLine() as line, closing(Supervisor()) as supervisor:
         steps = _Steps(context, line, supervisor)
-        failures = [*steps.import_archives(folder)]
+        failures = [*steps.import_archives(archives)]
         steps.prepare_engines()
     for failure in failures[1:]:
         _say(str(failure))
@@ -55,13 +56,23 @@ def run(namespace: argparse.Namespace) -> int:
     return 0
 
 
+def _archives_in(folder: Path, *, is_optional: bool) -> list[Path]:
+    """Raises ConfigError for a folder that cannot be read."""
+    try:
+        return sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.is_file())
+    except OSError as error:
+        if is_optional and isinstance(error, FileNotFoundError):
+            return []
+        raise ConfigError(f"{folder}: {error.strerror} — give a folder with engine archives in it") from None
+
+
 class _Steps:
     def __init__(self, context: EngineContext, line: ProgressLine, supervisor: Supervisor) -> None:
         self._context = context
         self._line = line
         self._supervisor = supervisor
 
-    def import_archives(self, folder: Path) -> Iterator[EdgeLLMError]:
+    def import_archives(self, archives: Sequence[Path]) -> Iterator[EdgeLLMError]:
         """Yields what was wrong with single archives; one for another board is passed over."""
         from edgellm.engines.archive.signing import read_trusted_keys
         from edgellm.engines.archive.unpacking import import_archive
@@ -69,7 +80,6 @@ class _Steps:
         from edgellm.runtime.engine_builders import available_builders
 
         settings = self._context.settings
-        archives = sorted(path for path in folder.glob("[!.]*") if path.is_file()) if folder.is_dir() else []
         keys_file = settings.engines.trusted_keys_file
         trusted = read_trusted_keys(keys_file) if keys_file and archives else None
         builders = available_builders() if archives else {}

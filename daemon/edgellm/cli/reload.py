@@ -45,7 +45,7 @@ def _socket(namespace: argparse.Namespace) -> Path:
     if named is not None:
         return named
     places = default_admin_sockets(os.environ)
-    found = next((place for place in places if place.exists()), None)
+    found = next((place for place in places if os.path.exists(place)), None)
     if found is None and unreadable is not None:
         raise unreadable
     return found or places[-1]

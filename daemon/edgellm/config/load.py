@@ -123,7 +123,8 @@ def _find_file(named: Path | None, environ: Mapping[str, str]) -> Path | None:
         named = Path(environ[FILE_VARIABLE])
     if named is not None:
         return named
-    return next((path for path in default_files(environ) if path.is_file()), None)
+    # Not Path.is_file(): a home that this user may not look into, as under sudo -u, holds no file for it.
+    return next((path for path in default_files(environ) if os.path.isfile(path)), None)
 
 
 def _read_file(path: Path) -> dict[str, Any]:

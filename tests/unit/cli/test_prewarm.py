@@ -115,3 +115,11 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Captu
     path.write_text(f'cache_dir = "{tmp_path}"\n[[models]]\nsource = "./absent.gguf"\n')
     assert prewarm(path) == 66
     assert "absent.gguf" in capsys.readouterr().err
+
+
+def test_a_folder_of_archives_that_is_not_there_is_named(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prewarm(config, "--import-from", tmp_path / "absent") == 78
+    assert "absent: No such file or directory" in capsys.readouterr().err
+    assert engines(tmp_path) == []

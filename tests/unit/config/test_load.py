@@ -273,3 +273,9 @@ def test_speculative_decoding_is_a_table_in_a_file_and_json_on_the_command_line(
 def test_a_wrong_speculative_config_is_named(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_settings(environ=NO_ENVIRONMENT, model_flags={"speculative_config": speculative_flag(text)})
+
+
+def test_a_home_that_cannot_be_looked_into_holds_no_file() -> None:
+    # As for another user under sudo -u; root may look into every folder, but not into one with such a name.
+    environ = {"XDG_CONFIG_HOME": f"/{'a' * 300}"}
+    assert load_settings(environ=environ).settings == load_settings(environ=NO_ENVIRONMENT).settings
