@@ -22,7 +22,7 @@ from edgellm.errors import CheckpointError, EdgeLLMError, ForcedShutdownError, W
 from edgellm.service.address import listen
 from edgellm.service.notify import Supervisor
 from edgellm.service.reload import ReloadedFiles
-from edgellm.service.runner import Application, Daemon
+from edgellm.service.runner import Application, Daemon, Source
 from edgellm.serving.model_spec import LoadProgress, ModelSpec, OpenedModel, ReportProgress
 
 
@@ -246,6 +246,30 @@ def test_a_hangup_reads_files_anew_and_drops_no_request() -> None:
         interrupt()
 
     run(running, story)
+
+
+def test_a_hangup_takes_the_configuration_on_between_reloading_and_ready() -> None:
+    first, second = ScriptedLane(), ScriptedLane()
+    running = RunningDaemon(spec_of(first))
+    configured = [Settings.model_validate({"server": {"port": 1}})]
+    running.daemon._source = Source(lambda: configured[0], lambda _: [spec_of(first), spec_of(second, name="new")])
+
+    async def story() -> None:
+        await running.ready()
+        interrupt(signal.SIGHUP)
+        await until(lambda: running.supervisor.heard.count("READY=1") == 2)
+        assert await running.status_of("/v1/models/new") == 404, "a port cannot change, so nothing does"
+        configured[0] = Settings()
+        interrupt(signal.SIGHUP)
+        await until(lambda: running.supervisor.heard.count("READY=1") == 3)
+        assert await running.status_of("/v1/models/new") == 200
+        interrupt()
+
+    run(running, story)
+    heard = [state for state in running.supervisor.heard if state in ("READY=1", "RELOADING=1", "STOPPING=1")]
+    assert heard == ["READY=1", "RELOADING=1", "READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
+    assert running.supervisor.has_heard("MONOTONIC_USEC=")
+    assert (first.closed, second.closed) == (1, 1)
 
 
 def test_when_its_terminal_goes_the_daemon_drains_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,6 +178,8 @@ class WorkerProcess(asyncio.Protocol):
         settings = self._settings
         if self._process is None or self._exited.is_set():
             return
+        if self._health is not None:
+            self._health.cancel()  # from here on its time is what this leaves it
         self.send(Shutdown())
         if await self._exits_within(settings.shutdown_grace_seconds):
             return
@@ -225,7 +227,8 @@ class WorkerProcess(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         # The exit says more than the closed socket; where none comes, the socket has to do.
-        self._loop.call_later(self._settings.ping_interval_seconds, self.fail, "closed its connection")
+        if not self._closing:
+            self._loop.call_later(self._settings.ping_interval_seconds, self.fail, "closed its connection")
 
     # What came, and what did not
 
