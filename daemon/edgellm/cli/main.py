@@ -44,13 +44,13 @@ class Verb:
 
 VERBS: Mapping[str, Verb] = {
     "serve": Verb("Serve models over HTTP, in the foreground", "edgellm.cli.serve"),
-    "reload": Verb("Let the running daemon take its configuration on anew", "edgellm.cli.reload"),
     "chat": Verb("Talk to a model in the terminal", "edgellm.cli.chat"),
     "models": Verb("List, add and show models", "edgellm.cli.models"),
     "engine": Verb("Build, list, explain, verify and remove engines", "edgellm.cli.engine"),
     "keys": Verb("Add, list and revoke clients' API keys", "edgellm.cli.keys"),
     "tls": Verb("Make certificates for serving HTTPS", "edgellm.cli.tls"),
     "config": Verb("Check and show the configuration", "edgellm.cli.config"),
+    "reload": Verb("Let the running daemon take its configuration on anew", "edgellm.cli.reload"),
     "doctor": Verb("Say what this machine can run, and what it lacks", "edgellm.cli.doctor"),
     "prewarm": Verb("Fetch, import and build what the configuration needs", "edgellm.cli.prewarm"),
     "install": Verb("Install the service: its units, user and folders", "edgellm.cli.install"),

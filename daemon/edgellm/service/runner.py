@@ -158,7 +158,8 @@ class Daemon:
         def take_on(settings: Settings, specs: Sequence[ModelSpec]) -> Sequence[ModelChange]:
             changes = client.reconfigure(specs, serving_settings(settings))
             application.take_on(settings)
-            logs.set_level(settings.log.level)
+            if settings.log.level != self._settings.log.level:
+                logs.set_level(settings.log.level)
             self._settings = settings
             return changes
 
