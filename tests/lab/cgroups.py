@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,3 +81,5 @@ def remove_groups(groups: list[Path]) -> None:
             except OSError:
                 assert time.monotonic() < deadline, f"{group}: processes are left"
                 time.sleep(0.02)
+        with suppress(OSError):  # other devices run
+            group.parent.rmdir()
