@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from edgellm.api.server import HttpServer
 from edgellm.api.settings import ServerSettings as HttpSettings
 from edgellm.config import Settings
-from edgellm.errors import ConfigError, EdgeLLMError, ForcedShutdownError, WorkerFailedError
+from edgellm.errors import DaemonUnreachableError, EdgeLLMError, ForcedShutdownError, WorkerFailedError
 from edgellm.service import logs
 from edgellm.service.address import Listener
 from edgellm.service.admin_messages import Reload
@@ -168,7 +168,7 @@ class Daemon:
     async def _reload(self, reconfiguration: Reconfiguration | None, client: EngineClient) -> Sequence[str]:
         """Raises an EdgeLLMError for what is wrong with the new configuration."""
         if reconfiguration is None or client.draining:
-            raise ConfigError("the daemon is ending, and takes nothing on any more")
+            raise DaemonUnreachableError("the daemon is ending, and takes nothing on any more")
         if self._is_up:
             self._supervisor.reloading()
         try:
