@@ -30,7 +30,7 @@ BODIES: dict[str, tuple[bytes, int]] = {
     "an unknown field": (MESSAGES + b',"surprise":1}', 400),
     "an unknown model": (MESSAGES + b',"model":"other"}', 404),
     "a negative seed": (MESSAGES + b',"seed":-1}', 400),
-    "a huge integer": (MESSAGES + b',"max_tokens":' + b"9" * 4000 + b"}", 400),
+    "a huge integer": (MESSAGES + b',"seed":' + b"9" * 4000 + b"}", 400),
     "no messages": (b'{"messages":[]}', 400),
     "too many choices": (MESSAGES + b',"n":1000000}', 400),
     "a path as model": (MESSAGES + b',"model":"../../etc/passwd"}', 404),

@@ -151,7 +151,7 @@ def test_a_result_for_no_call_is_refused_by_place(claude: anthropic.Anthropic, c
     output: Any = {"type": "function_call_output", "call_id": "call_1", "output": "12"}
     with pytest.raises(openai.BadRequestError) as refused:
         client.responses.create(input=[output], **RESPONSES_GREEDY)
-    assert refused.value.param == "input[0]"
+    assert refused.value.param == "input[0].call_id"
 
 
 def test_a_schema_that_cannot_be_enforced_is_refused_by_place(

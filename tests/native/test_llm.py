@@ -383,7 +383,7 @@ def test_a_guide_is_enforced(either: LLM) -> None:
     assert len(text) == 3
     for guide, param in (
         ({"regex": "[0-9"}, "guided_decoding.regex"),
-        ({"json_schema": {"type": "array", "uniqueItems": True}}, "guided_decoding.json_schema"),
+        ({"json_schema": {"type": "array", "uniqueItems": True}}, "guided_decoding.json_schema.uniqueItems"),
         ({"json_schema": {"properties": {"a": {"$ref": "#/x"}}}}, "guided_decoding.json_schema.properties.a.$ref"),
     ):
         with pytest.raises(InvalidSchemaError) as refusal:
