@@ -94,6 +94,7 @@ def test_both_are_asked_at_once_and_nothing_is_lost(serve: START, tiny_models: d
     assert sorted(states(daemon).values()) in (["ready", "ready", "unloaded"], ["ready", "unloaded", "unloaded"])
     assert daemon.get("/health/ready").status_code == 200
     assert counted(daemon, "edgellm_model_memory_bytes", "a") > 10 * 2**20
+    assert re.search("unloaded model (a: room for b|b: room for a)$", daemon.log, re.MULTILINE)
 
 
 def test_what_runs_ends_before_its_model_makes_room(serve: START, tiny_models: dict[str, Path]) -> None:
@@ -112,6 +113,7 @@ def test_an_idle_model_goes_after_its_time(serve: START, tiny_models: dict[str, 
     daemon.wait_for(lambda: states(daemon)["a"] == "unloaded")
     daemon.wait_for(lambda: worker_pids(daemon) == [])
     assert counted(daemon, "edgellm_model_swaps_total", "a") == 0
+    assert "unloaded model a: idle for longer than its idle_timeout_seconds" in daemon.log
     assert ask(daemon, "a").status_code == 200
     assert counted(daemon, "edgellm_model_loads_total", "a") == 2
 
@@ -191,6 +193,26 @@ def test_a_model_that_cannot_be_loaded_says_so_and_costs_nobody_else(
     assert ask(daemon, "a").status_code == 200
     source.write_bytes(tiny_models["qwen2"].read_bytes())
     daemon.wait_for(lambda: ask(daemon, "b").status_code == 200)
+
+
+def test_a_damaged_model_of_unknown_size_makes_nobody_leave(serve: START, tiny_models: dict[str, Path]) -> None:
+    daemon = serve(
+        residency(room_gb=0.2)
+        + on_demand("a", tiny_models["llama"])
+        + on_demand("b", tiny_models["qwen2"])
+        + on_demand("broken", tiny_models["damaged"], "required = false")
+    )
+    assert [ask(daemon, name).status_code for name in "ab"] == [200, 200]
+    before = set(worker_pids(daemon))
+    for _ in range(2):
+        refused = ask(daemon, "broken")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_unavailable")
+        message = refused.json()["error"]["message"]
+        assert message == "The model is not available. It could not be loaded: its files are damaged."
+    assert states(daemon) == {"a": "ready", "b": "ready", "broken": "unavailable"}
+    assert set(worker_pids(daemon)) == before
+    assert "unloaded model" not in daemon.log
+    assert f"model broken did not load: {tiny_models['damaged']}" in daemon.log
 
 
 def test_a_worker_that_dies_is_replaced_and_its_model_still_makes_room(

@@ -15,6 +15,7 @@ from edgellm.runtime.generation import ChatPrompt
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.admission import Admission
 from edgellm.serving.lane import Lane
+from edgellm.serving.load_failure import UNAVAILABLE, cause_for_clients
 from edgellm.serving.model_spec import LoadProgress, ModelSpec, OpenedModel
 from edgellm.serving.prefix_index import PrefixIndex
 from edgellm.serving.sampling_defaults import SamplingDefaults
@@ -40,7 +41,6 @@ class ModelEvent(Enum):
     CLOSE = "close"
 
 
-_UNAVAILABLE = "The model is not available."
 _ALIVE = (ModelState.READY, ModelState.DEGRADED)
 
 TRANSITIONS: Mapping[tuple[ModelState, ModelEvent], ModelState] = {
@@ -95,7 +95,7 @@ class ServedModel:
         """What it takes: estimated, then the most that was measured; None is not known."""
         self.resident_since_seconds = 0.0
         self._measured_bytes = 0
-        self._said = _UNAVAILABLE
+        self._said = UNAVAILABLE
         self._retry_at_seconds = 0.0
         self.is_late = is_late
         self._on_change = on_change
@@ -176,10 +176,10 @@ class ServedModel:
         if opened.watch is not None:
             opened.watch(self)
 
-    def failed(self, error: BaseException, *, said: str = _UNAVAILABLE, retry_after_seconds: float = 0.0) -> None:
-        """It cannot be opened: whoever waits for it is turned away, and told what is ``said``."""
+    def failed(self, error: BaseException, *, said: str = "", retry_after_seconds: float = 0.0) -> None:
+        """It cannot be opened: whoever waits for it is turned away and told what is ``said``, else the cause."""
         self.failure = error
-        self._said = said
+        self._said = said or cause_for_clients(error)
         self._retry_at_seconds = time.monotonic() + retry_after_seconds
         self.apply(ModelEvent.LOST)
         self.admission.close(self._unavailable)
@@ -235,7 +235,7 @@ class ServedModel:
             if self.state is not ModelState.LOADING:
                 self.apply(ModelEvent.RESTARTING)
         else:
-            self.failed(WorkerFailedError(f"the workers of {self.name} were lost"))
+            self.failed(WorkerFailedError(f"the workers of {self.name} were lost"), said=UNAVAILABLE)
         self._on_change()
 
     async def unload(self) -> None:

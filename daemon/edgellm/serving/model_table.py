@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgellm.errors import ConfigError, EdgeLLMError, InsufficientMemoryError, ModelNotFoundError
-from edgellm.serving.error_frames import error_frames
 from edgellm.serving.lane import Lane
+from edgellm.serving.load_failure import cause_for_log
 from edgellm.serving.model import ServedModel
 from edgellm.serving.model_spec import LoadProgress, ModelSpec, OpenedModel
 from edgellm.serving.residency import Residency, does_not_fit
@@ -34,7 +34,7 @@ class ModelTable:
     def __init__(self, specs: Sequence[ModelSpec], settings: ServingSettings) -> None:
         check_names(specs)
         self._settings = settings
-        self.residency = Residency(settings, self._open, self._taken_bytes)
+        self.residency = Residency(settings, self._estimate, self._open, self._taken_bytes)
         self.listed = {spec.name: self._made(spec) for spec in specs}
         self.aliases = _aliases(specs)
         # What each name is to be: the listed model, or the one that is on its way to take its place.
@@ -233,7 +233,9 @@ class ModelTable:
     async def _estimate(self, model: ServedModel) -> BaseException | None:
         try:
             if model.spec.estimate_bytes is not None:
-                model.memory_bytes = await model.spec.estimate_bytes()
+                estimated_bytes = await model.spec.estimate_bytes()
+                if estimated_bytes is not None:  # else what was measured before is the best that is known
+                    model.memory_bytes = estimated_bytes
         except Exception as error:  # as with loading, it costs this model only
             return error
         return None
@@ -327,5 +329,4 @@ def _changed_settings(old: ModelSpec, new: ModelSpec) -> list[str]:
 
 
 def _log_failure(model: ServedModel, error: BaseException) -> None:
-    reason = error if isinstance(error, EdgeLLMError) else error_frames(error)
-    _log.error("model %s did not load: %s", model.name, reason)
+    _log.error("model %s did not load: %s", model.name, cause_for_log(error))

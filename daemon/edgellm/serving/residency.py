@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from edgellm.engines.resources.available_memory import MemoryReader, available_memory_bytes
 from edgellm.engines.resources.estimate import SPARE_MEMORY_BYTES, mib
 from edgellm.errors import InsufficientMemoryError
+from edgellm.serving.load_failure import cause_for_log
 from edgellm.serving.model import ModelState, ServedModel
 from edgellm.serving.residency_plan import Phase, Plan, Refusal, ResidencyLimits, Standing, plan_residency
 from edgellm.serving.settings import ServingSettings
@@ -23,26 +24,36 @@ _NO_LIMIT_BYTES = 1 << 62
 
 @dataclass(slots=True)
 class _Kept:
-    """An on-demand model as Residency keeps it; ``failures`` are those in a row."""
+    """An on-demand model as Residency keeps it; ``failures`` are those in a row.
+
+    A model that ``needs_look`` is of a size not known, or failed: nobody makes room before it was looked into. One of
+    which even that finds no size is opened beside the others, and ``needs_all`` once that has run out of room.
+    """
 
     model: ServedModel
     phase: Phase = Phase.OUT
+    needs_look: bool = True
     failures: int = 0
     needs_all: bool = False
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
 class Residency:
-    """``open_model`` opens one and returns its error, or None. Call ``changed`` whenever work or lanes change."""
+    """``look`` estimates a model's size anew, ``open_model`` opens it; each returns its error, or None.
+
+    Call ``changed`` whenever work or lanes change.
+    """
 
     def __init__(
         self,
         settings: ServingSettings,
+        look: Callable[[ServedModel], Awaitable[BaseException | None]],
         open_model: Callable[[ServedModel], Awaitable[BaseException | None]],
         taken_bytes: Callable[[], int],
         read_available: MemoryReader = available_memory_bytes,
     ) -> None:
         self.settings = settings
+        self._look = look
         self._open_model = open_model
         self._taken_bytes = taken_bytes
         self._read_available = read_available
@@ -76,7 +87,9 @@ class Residency:
         return sum(kept.model.memory_bytes or 0 for kept in self._kept.values() if kept.phase is not Phase.OUT)
 
     def keep(self, model: ServedModel, phase: Phase = Phase.OUT) -> None:
-        self._kept[model] = _Kept(model, phase)
+        # That it does not fit is no doubt about its size.
+        failed = model.failure is not None and not isinstance(model.failure, InsufficientMemoryError)
+        self._kept[model] = _Kept(model, phase, needs_look=failed or model.memory_bytes is None)
         self.changed()
 
     async def let_go(self, model: ServedModel) -> None:
@@ -118,7 +131,7 @@ class Residency:
         for kept in self._kept.values():
             if kept.phase is Phase.RESIDENT and kept.model.state is ModelState.UNAVAILABLE:
                 # Its workers were given up. What is left of it goes; a later request tries anew.
-                self._begin(kept, Phase.CLOSING, self._unload(kept))
+                self._begin(kept, Phase.CLOSING, self._unload(kept, "its workers were lost"))
         now = time.monotonic()
         limits = ResidencyLimits(self.room_bytes, self.settings.swap_after_seconds, self.settings.min_resident_seconds)
         self._do(plan_residency(now, [_standing(kept) for kept in self._kept.values()], limits))
@@ -134,7 +147,7 @@ class Residency:
             model.admission.pause()
             if model in plan.swaps:
                 model.swaps_total += 1
-            self._begin(self._kept[model], Phase.CLOSING, self._unload(self._kept[model]))
+            self._begin(self._kept[model], Phase.CLOSING, self._unload(self._kept[model], _reason(plan, model)))
         for model in plan.open:
             model.loading()
             self._begin(self._kept[model], Phase.OPENING, self._open(self._kept[model]))
@@ -151,8 +164,17 @@ class Residency:
 
     async def _open(self, kept: _Kept) -> None:
         model = kept.model
-        _log.info("loading model %s: it is asked for", model.name)
-        error = await self._open_model(model)
+        if kept.needs_look:
+            error = await self._look(model)
+            if error is None:
+                kept.needs_look = False
+                kept.phase = Phase.OUT
+                model.try_again()  # and the plan says when, its size being known
+                self.changed()
+                return
+        else:
+            _log.info("loading model %s: it is asked for", model.name)
+            error = await self._open_model(model)
         if error is None:
             kept.failures, kept.needs_all = 0, False
             kept.phase = Phase.RESIDENT
@@ -171,18 +193,23 @@ class Residency:
             model.try_again()
             return
         kept.failures += 1
-        kept.needs_all = False
+        kept.needs_all, kept.needs_look = False, True
         rest_seconds = min(
             self.settings.reload_retry_seconds * 2 ** (kept.failures - 1), self.settings.reload_retry_seconds_max
         )
-        _log.error("model %s did not load; it is tried again after %g s when it is asked for", model.name, rest_seconds)
+        _log.error(
+            "model %s did not load: %s; it is tried again after %g s when it is asked for",
+            model.name,
+            cause_for_log(error),
+            rest_seconds,
+        )
         model.failed(error, retry_after_seconds=rest_seconds)
 
-    async def _unload(self, kept: _Kept) -> None:
+    async def _unload(self, kept: _Kept, reason: str) -> None:
         model = kept.model
         await model.measure()
         await model.unload()
-        _log.info("unloaded model %s", model.name)
+        _log.info("unloaded model %s: %s", model.name, reason)
         kept.phase = Phase.OUT
         self.changed()
 
@@ -205,13 +232,25 @@ def does_not_fit(name: str, needed_bytes: int, room_bytes: int) -> str:
     )
 
 
+def _reason(plan: Plan[ServedModel], model: ServedModel) -> str:
+    """Why it is unloaded."""
+    if model not in plan.swaps:
+        return "idle for longer than its idle_timeout_seconds"
+    asked = plan.swaps[model]
+    return "the models together take more than there is" if asked is None else f"room for {asked.name}"
+
+
 def _standing(kept: _Kept) -> Standing[ServedModel]:
     model = kept.model
     admission = model.admission
+    memory_bytes = None if kept.needs_all else model.memory_bytes
+    is_on_its_way = kept.phase in (Phase.OUT, Phase.OPENING)
+    if is_on_its_way and not kept.needs_all and (kept.needs_look or memory_bytes is None):
+        memory_bytes = 0  # nobody makes room for what may not load at all
     return Standing(
         model,
         kept.phase,
-        None if kept.needs_all else model.memory_bytes,
+        memory_bytes,
         admission.running,
         admission.waiting_since_seconds,
         model.resident_since_seconds,

@@ -7,8 +7,8 @@ and makes room. What is still waiting for it waits on, and it is now the one tha
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -67,14 +67,15 @@ class Refusal(Generic[Model]):
 class Plan(Generic[Model]):
     """What to do now. A paused model grants no slot any more; ``again_at_seconds`` is when time alone changes the plan.
 
-    ``swaps`` are those of ``unload`` that make room for another; the others were idle for longer than they may be.
+    ``swaps`` are those of ``unload`` that make room, each with the model it is for (None: all that are there turned out
+    too large together); the others were idle for longer than they may be.
     """
 
     open: Sequence[Model] = ()
     pause: Sequence[Model] = ()
     resume: Sequence[Model] = ()
     unload: Sequence[Model] = ()
-    swaps: frozenset[Model] = frozenset()
+    swaps: Mapping[Model, Model | None] = field(default_factory=dict)
     refuse: Sequence[Refusal[Model]] = ()
     again_at_seconds: float | None = None
 
@@ -98,6 +99,7 @@ class _Planner(Generic[Model]):
         )
         self._open: list[Model] = []
         self._leaving: list[Standing[Model]] = []
+        self._room_for: dict[Model, Model | None] = {}
         self._promised: set[Model] = set()
         self._again: list[float] = []
 
@@ -121,7 +123,11 @@ class _Planner(Generic[Model]):
             pause=tuple(one.model for one in self._leaving if one.running and not one.is_paused),
             resume=tuple(one.model for one in self._residents if one.is_paused and one.model not in leaving),
             unload=tuple(one.model for one in self._leaving if not one.running),
-            swaps=frozenset(one.model for one in self._leaving if not one.running and one.model in for_others),
+            swaps={
+                one.model: self._room_for.get(one.model)
+                for one in self._leaving
+                if not one.running and one.model in for_others
+            },
             refuse=tuple(refusals),
             again_at_seconds=min(self._again, default=None),
         )
@@ -144,6 +150,7 @@ class _Planner(Generic[Model]):
             self._again.append(turn_over)
         else:
             self._leaving += makers
+            self._room_for |= {one.model: asked.model for one in makers}
 
     def _makers_of_room(self, lacking_bytes: int) -> list[Standing[Model]]:
         """As few as will do: idle ones first, and of those with work the one that has had its turn for longest.

@@ -34,7 +34,7 @@ def test_what_is_asked_for_is_opened_where_it_fits() -> None:
 
 def test_an_idle_model_makes_room_and_the_other_is_opened_once_it_is_gone() -> None:
     plan = planned(10, resident("a", 60), out("b", 60, 9))
-    assert (plan.unload, plan.swaps, plan.open) == (("a",), {"a"}, ())
+    assert (plan.unload, plan.swaps, plan.open) == (("a",), {"a": "b"}, ())
     closing = replace(resident("a", 60), phase=Phase.CLOSING)
     assert planned(11, closing, out("b", 60, 9)) == Plan()
     assert planned(12, out("a", 60), out("b", 60, 9)).open == ("b",)
@@ -95,12 +95,13 @@ def test_an_idle_model_goes_after_its_time_whoever_needs_the_memory() -> None:
     idle = resident("a", 60, idle_timeout_seconds=20.0)
     assert planned(19, idle).again_at_seconds == 20
     plan = planned(20, idle)
-    assert (plan.unload, plan.swaps) == (("a",), frozenset())
+    assert (plan.unload, plan.swaps) == (("a",), {})
     assert planned(20, replace(idle, running=1)) == Plan()
 
 
 def test_models_that_turned_out_larger_shrink_to_what_fits() -> None:
-    assert planned(10, resident("a", 70), resident("b", 60, last_used_seconds=9.0)).unload == ("a",)
+    plan = planned(10, resident("a", 70), resident("b", 60, last_used_seconds=9.0))
+    assert (plan.unload, plan.swaps) == (("a",), {"a": None})
 
 
 @dataclass

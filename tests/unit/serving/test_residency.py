@@ -1,0 +1,109 @@
+"""Who makes room for a model of which the size is not known: nobody before it is known to be loadable."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.unit.serving.engine_scenario import everything, run
+from tests.unit.serving.scripted_lane import ScriptedLane, say_words, spec_of
+
+from edgellm.errors import CheckpointError, EdgeLLMError, InsufficientMemoryError, ModelUnavailableError
+from edgellm.runtime.generation import GenerationRequest, TextPrompt
+from edgellm.runtime.sampling_params import SamplingParams
+from edgellm.serving.engine_client import EngineClient, GenerationJob
+from edgellm.serving.model import ModelState
+from edgellm.serving.model_spec import ModelSpec, OpenedModel, ReportProgress
+from edgellm.serving.settings import ServingSettings
+
+ROOM_BYTES = 100
+
+
+def sized(size_bytes: int | None) -> Callable[[], Awaitable[int | None]]:
+    async def estimate() -> int | None:
+        return size_bytes
+
+    return estimate
+
+
+def served(name: str, size_bytes: int | None) -> ModelSpec:
+    lane = ScriptedLane(say_words("well"))
+    return spec_of(lane, name=name, on_demand=True, estimate_bytes=sized(size_bytes))
+
+
+async def started(*specs: ModelSpec) -> EngineClient:
+    engine = EngineClient(specs, ServingSettings(model_memory_bytes=ROOM_BYTES, min_resident_seconds=0.0))
+    engine.start()
+    await engine.opened()
+    return engine
+
+
+async def ask(engine: EngineClient, name: str) -> None:
+    job = GenerationJob(name, [GenerationRequest(TextPrompt("hi"), SamplingParams())], "r")
+    assert await everything(await engine.generate(job)) == {0: "well"}
+
+
+def test_a_model_that_a_second_look_finds_damaged_makes_nobody_leave() -> None:
+    async def scenario() -> None:
+        async def damaged() -> int | None:
+            raise CheckpointError("/srv/models/broken.gguf is damaged")
+
+        broken = spec_of(ScriptedLane(), name="broken", on_demand=True, required=False, estimate_bytes=damaged)
+        engine = await started(served("a", 60), broken)
+        await ask(engine, "a")
+        with pytest.raises(ModelUnavailableError, match=r"could not be loaded: its files are damaged\.$"):
+            await ask(engine, "broken")
+        assert engine.model("a").state is ModelState.READY
+        assert engine.model("broken").openings_total == 0
+        await engine.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("out_of_room", [False, True])
+def test_a_model_of_unknown_size_is_opened_beside_the_others_and_alone_once_that_has_failed(
+    out_of_room: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        opened_beside: list[bool] = []
+
+        async def open_lanes(report: ReportProgress) -> OpenedModel:
+            opened_beside.append(engine.model("a").state is ModelState.READY)
+            if out_of_room and opened_beside[-1]:
+                raise InsufficientMemoryError("it needs more than there is")
+            return OpenedModel([ScriptedLane(say_words("well"))], memory_bytes=lambda: 30)
+
+        unknown = ModelSpec("unknown", open_lanes, on_demand=True, estimate_bytes=sized(None))
+        engine = await started(served("a", 60), unknown)
+        await ask(engine, "a")
+        await ask(engine, "unknown")
+        assert opened_beside == ([True, False] if out_of_room else [True])
+        left = engine.model("a").state is ModelState.UNLOADED
+        assert left is out_of_room
+        assert ("unloaded model a: room for unknown" in caplog.messages) is out_of_room
+        await engine.close()
+
+    caplog.set_level("INFO")
+    run(scenario())
+
+
+def test_a_model_that_is_whole_again_gets_the_room_that_it_needs() -> None:
+    async def scenario() -> None:
+        sizes: list[int | EdgeLLMError] = [CheckpointError("damaged"), 70]
+
+        async def estimate() -> int | None:
+            found = sizes.pop(0)
+            if isinstance(found, EdgeLLMError):
+                raise found
+            return found
+
+        mended = spec_of(
+            ScriptedLane(say_words("well")), name="mended", on_demand=True, required=False, estimate_bytes=estimate
+        )
+        engine = await started(served("a", 60), mended)
+        await ask(engine, "a")
+        await ask(engine, "mended")
+        assert engine.model("a").state is ModelState.UNLOADED
+        await engine.close()
+
+    run(scenario())
