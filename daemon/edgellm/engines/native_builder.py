@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgellm import errors
 from edgellm.engines.build_process import log_tail, run_build_process
@@ -26,6 +26,9 @@ from edgellm.engines.resources.estimate import Estimate
 from edgellm.engines.resources.native_memory import NativeShape, lowering_estimate
 from edgellm.engines.source import ModelSource, SourceKind
 from edgellm.errors import BuildFailedError, ConfigError, EdgeLLMError
+
+if TYPE_CHECKING:
+    from edgellm.engines.store import Store
 
 COMPONENT = "llm"
 LOG_FILE = "build.log"
@@ -121,6 +124,12 @@ def resolved_profile(request: BuildRequest) -> BuildProfile:
     if asked == AS_IS:
         raise ConfigError(f"quantisation {AS_IS!r} applies to GGUF files; choose another for a safetensors checkpoint")
     return replace(request.profile, quantisation=AUTO_QUANTISATION if asked == "auto" else asked)
+
+
+def has_engine_of_gguf(store: Store, checkpoint_digest: str) -> bool:
+    """Whether ``store`` has what this edgellm makes of a GGUF file of that digest, so that the file is not needed."""
+    key = EngineKey.of(PlatformFingerprint.native(), BuildProfile(quantisation=AS_IS), checkpoint_digest, None)
+    return store.find(key) is not None
 
 
 def _error_of(result: dict[str, Any]) -> Exception:

@@ -6,12 +6,12 @@ on a Hugging Face hub. Everything else is refused with a sentence of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from edgellm.engines.catalogue import CATALOGUE, install, locate
+from edgellm.engines.catalogue import CATALOGUE, file_path, install, locate
 from edgellm.engines.hub.hub_id import HubId, parse_hub_id
 from edgellm.engines.hub.hub_model import HubModel, fetch_model, find_model
 from edgellm.engines.progress import ProgressCallback, ignore_progress
@@ -32,8 +32,9 @@ class SourceKind(Enum):
 class ModelSource:
     """``path`` is the GGUF file or the checkpoint directory; ``model_id`` the name clients see.
 
-    ``source_ref`` is ``id@revision`` for a model of a hub. ``digest`` is its checkpoint's, as its reference recorded
-    it: where a bundle came without its checkpoint, ``path`` does not exist and the digest still finds the bundle.
+    ``source_ref`` is ``id@revision`` for a model of a hub. ``digest`` is its checkpoint's, as its reference or the
+    catalogue has it: where a bundle came without its checkpoint, ``path`` does not exist and the digest still finds
+    the bundle.
     """
 
     kind: SourceKind
@@ -48,11 +49,13 @@ def resolve(
     models_dir: Path,
     *,
     roots: Sequence[Path] = (),
+    has_engine: Callable[[str], bool] = lambda digest: False,
     download: bool = True,
     on_progress: ProgressCallback = ignore_progress,
 ) -> ModelSource:
     """The source that ``model`` names. What is missing is fetched where ``download`` allows it.
 
+    ``has_engine`` says whether an engine of a checkpoint digest is here: a catalogue model with one needs no file.
     ``roots`` are read-only engine roots, whose references and checkpoints count before those of ``models_dir``. A
     model of a hub that is on this machine stays at its commit: ``fetch`` asks the hub again.
     """
@@ -63,9 +66,13 @@ def resolve(
     entry = CATALOGUE.get(model)
     if entry is not None:
         path = locate(model, models_dir)
-        if path is None and not download:
-            raise ModelSourceError(f"the model {model!r} is not in {models_dir} yet and may not be downloaded here")
-        return ModelSource(SourceKind.GGUF, path or install(entry, models_dir, on_progress), model)
+        if path is None and has_engine(entry.checkpoint_digest):
+            path = file_path(entry, models_dir)
+        elif path is None and not download:
+            raise ModelSourceError(not_here(model))
+        elif path is None:
+            path = install(entry, models_dir, on_progress)
+        return ModelSource(SourceKind.GGUF, path, model, digest=entry.checkpoint_digest)
     path = Path(model).expanduser()
     try:
         if path.is_dir():
@@ -81,13 +88,20 @@ def resolve(
     if hub_id is not None:
         found = find_model(hub_id, models_dir, roots)
         if found is None and not download:
-            raise ModelSourceError(
-                f"{model!r} is no folder here, nor a model of a hub that is on this machine: run edgellm models add "
-                f"{model}"
-            )
+            raise ModelSourceError(f"{model} is no folder here, and {not_here(model)}")
         return _of_hub(found or fetch_model(hub_id, models_dir, refuse_folder, on_progress))
     known = ", ".join(CATALOGUE)
     raise ModelSourceError(f"{model}: no such file or directory, nor a catalogue name (known: {known})")
+
+
+def is_fetchable(model: str) -> bool:
+    """Whether ``model`` is a name of the catalogue, or an id of a hub and no path."""
+    return model in CATALOGUE or (parse_hub_id(model) is not None and not Path(model).exists())
+
+
+def not_here(model: str) -> str:
+    """The refusal of a model that could be fetched, and the way out."""
+    return f"the model {model} is not on this machine yet — run: edgellm models add {model}"
 
 
 def fetch(hub_id: HubId, models_dir: Path, on_progress: ProgressCallback = ignore_progress) -> ModelSource:

@@ -29,7 +29,7 @@ from edgellm.engines.resources.estimate import require_memory
 from edgellm.engines.store_entries import Entry, entries_of, names_of_key, pin_path, read_entry
 from edgellm.engines.store_eviction import Eviction, evict, mark_used, remove_all
 from edgellm.engines.store_staging import Staging, open_staging, remove_leftovers
-from edgellm.errors import BundleDamagedError, CacheError, CheckpointError, EngineMissingError
+from edgellm.errors import BundleDamagedError, CacheError, CheckpointError, EngineMissingError, ModelSourceError
 
 _log = logging.getLogger(__name__)
 
@@ -147,6 +147,7 @@ class Store:
             return lease
         if not allow_build:
             raise EngineMissingError(self._missing(key, request))
+        _require_sources(request)
         plan = builder.plan(request)
         with self.staging(key, on_progress) as staging:
             lease = None if force else self.lease(key)
@@ -309,6 +310,16 @@ class Store:
             f"{request.source.model_id}: no engine {key.short} in {', '.join(str(root) for root, _ in self._roots())}, "
             f"and building is off here{reason}: run edgellm engine build, or see edgellm engine explain"
         )
+
+
+def _require_sources(request: BuildRequest) -> None:
+    """Raise ModelSourceError where an engine came without its checkpoint and another has to be built."""
+    for source in (request.source, request.draft):
+        if source is not None and source.digest is not None and not source.path.exists():
+            raise ModelSourceError(
+                f"{source.model_id}: its engine came without its checkpoint, and another engine is needed — run: "
+                f"edgellm models add {source.source_ref or source.model_id}"
+            )
 
 
 def _signatures(request: BuildRequest) -> list[Signature]:

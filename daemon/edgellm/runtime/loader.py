@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.cache_directory import default_cache_dir, engines_dir, models_dir
 from edgellm.engines.embedding_output import embedding_output
+from edgellm.engines.native_builder import has_engine_of_gguf
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
-from edgellm.engines.source import ModelSource, resolve
+from edgellm.engines.source import ModelSource, SourceKind, resolve
 from edgellm.engines.store import Store
 from edgellm.errors import ConfigError, RequestError
 from edgellm.parsing.prompt_codec import PromptCodec
@@ -50,7 +52,14 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
     def find(model: str) -> ModelSource:
         # Where nothing may be built nothing is fetched either: both take long, and both are the prewarm's work.
         download = options.build_on_start
-        return resolve(model, models_dir(cache_dir), roots=store.read_only, download=download, on_progress=on_progress)
+        return resolve(
+            model,
+            models_dir(cache_dir),
+            roots=store.read_only,
+            has_engine=partial(has_engine_of_gguf, store),
+            download=download,
+            on_progress=on_progress,
+        )
 
     source = find(options.model)
     selected = runtime_for(choice, selected, source)
@@ -99,6 +108,8 @@ def load_native_bundle(
     codec = bundle_codec(bundle.directory)
     front_end = TokenisingFrontEnd(codec, shape.limits, bundle.vocab_size)
     _check_room(codec, shape.limits)
+    # A GGUF file is in its bundle whole, which may have come without it.
+    described = replace(source, path=bundle.model_file) if source.kind is SourceKind.GGUF else source
     native_options = module.RuntimeOptions()
     native_options.executor = options.executor
     native_options.threads = options.threads or 0
@@ -135,7 +146,7 @@ def load_native_bundle(
             executor_reason=executor.reason,
             template_fields=codec.client_fields,
             output_style=codec.output_style(source.model_id),
-            embeddings=embedding_output(source),
+            embeddings=embedding_output(described),
         ),
     )
 

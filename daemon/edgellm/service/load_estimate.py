@@ -10,9 +10,9 @@ import json
 import sys
 
 from edgellm.config import ModelSettings, Settings
-from edgellm.engines.hub.hub_id import parse_hub_id
 from edgellm.engines.progress import ignore_progress
 from edgellm.engines.resources.estimate import Estimate
+from edgellm.engines.source import is_fetchable
 from edgellm.errors import EdgeLLMError, ModelSourceError
 from edgellm.runtime.phase_estimates import phase_estimates
 from edgellm.service.engine_store import engine_store
@@ -58,7 +58,7 @@ def load_bytes(model: ModelSettings, settings: Settings) -> int | None:
     try:
         builder, request = build_of(model, settings, store, ignore_progress, download=False)
     except ModelSourceError:
-        if settings.engines.build_on_start and parse_hub_id(model.source) is not None:
+        if settings.engines.build_on_start and is_fetchable(model.source):
             return None  # it is fetched when it is loaded
         raise
     entry = store.find(builder.key(request))

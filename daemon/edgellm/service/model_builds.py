@@ -8,6 +8,7 @@ from functools import partial
 from edgellm.config import ModelSettings, Settings
 from edgellm.engines.builder import Builder, BuildRequest
 from edgellm.engines.cache_directory import models_dir
+from edgellm.engines.native_builder import has_engine_of_gguf
 from edgellm.engines.progress import ProgressCallback
 from edgellm.engines.source import resolve
 from edgellm.engines.store import Store
@@ -41,6 +42,7 @@ def build_of(
         resolve,
         models_dir=models_dir(settings.cache_dir),
         roots=store.read_only,
+        has_engine=partial(has_engine_of_gguf, store),
         download=download,
         on_progress=on_progress,
     )

@@ -7,17 +7,18 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from edgellm.config import ModelSettings, Settings
 from edgellm.config.limits import MODEL_NAME_PATTERN
 from edgellm.engines.cache_directory import models_dir
-from edgellm.engines.catalogue import CATALOGUE, locate
+from edgellm.engines.catalogue import CATALOGUE
 from edgellm.engines.hub.hub_id import parse_hub_id
-from edgellm.engines.source import resolve
+from edgellm.engines.native_builder import has_engine_of_gguf
+from edgellm.engines.source import is_fetchable, resolve
 from edgellm.engines.store import BYTES_PER_GIB
-from edgellm.errors import ConfigError, ModelSourceError
+from edgellm.errors import ConfigError
 from edgellm.service.engine_store import engine_store
 from edgellm.service.load_estimate import estimate_load_bytes
 from edgellm.service.logs import goes_to_journal
@@ -47,12 +48,7 @@ def clear_engines(settings: Settings) -> None:
 
 
 def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
-    folder = models_dir(settings.cache_dir)
-    if model.source in CATALOGUE and locate(model.source, folder) is None:
-        raise ModelSourceError(
-            f"the model {model.source} is not on this machine yet — run: edgellm models add {model.source}"
-        )
-    model_id = _model_id(model.source, folder)
+    model_id = _model_id(model.source, settings)
     name = model.name or model_id
     if not re.fullmatch(MODEL_NAME_PATTERN, name):
         raise ConfigError(f"{name!r} cannot be a model's name — choose one: --model NAME={model.source}")
@@ -101,15 +97,22 @@ def serving_settings(settings: Settings, model: ModelSettings | None = None) -> 
     )
 
 
-def _model_id(source: str, folder: Path) -> str:
+def _model_id(source: str, settings: Settings) -> str:
     """Resolved now, so that a wrong path ends the start before anything is loaded.
 
-    A hub's model that is not here yet is fetched while it loads: readiness says how far it is.
+    A model that is not here yet is fetched while it loads: readiness says how far it is.
     """
-    hub_id = parse_hub_id(source)
-    if hub_id is not None and not Path(source).exists():
-        return hub_id.model_id
-    return resolve(source, folder, download=False).model_id
+    if is_fetchable(source):
+        hub_id = None if source in CATALOGUE else parse_hub_id(source)
+        if hub_id is not None:
+            return hub_id.model_id
+        if settings.engines.build_on_start:
+            return source
+    store = engine_store(settings)
+    folder = models_dir(settings.cache_dir)
+    return resolve(
+        source, folder, roots=store.read_only, has_engine=partial(has_engine_of_gguf, store), download=False
+    ).model_id
 
 
 def _worker_specs(model: ModelSettings, name: str, settings: Settings) -> list[WorkerSpec]:

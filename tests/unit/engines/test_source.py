@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgellm.engines.cache_directory import default_cache_dir
+from edgellm.engines.catalogue import CATALOGUE
 from edgellm.engines.source import SourceKind, resolve
 from edgellm.errors import ModelSourceError
 
@@ -74,8 +75,8 @@ def test_a_missing_path_is_refused_with_the_catalogue(tmp_path: Path) -> None:
 
 def test_a_hub_id_that_may_not_be_fetched_is_refused(tmp_path: Path) -> None:
     message = refusal("Qwen/Qwen3-0.6B@main", tmp_path)
-    assert "is no folder here, nor a model of a hub that is on this machine" in message
-    assert "run edgellm models add Qwen/Qwen3-0.6B@main" in message
+    assert "is no folder here, and the model" in message
+    assert "is not on this machine yet — run: edgellm models add Qwen/Qwen3-0.6B@main" in message
 
 
 def test_a_checkpoint_with_an_onnx_folder_beside_its_weights_is_one(checkpoint_copy: Path, tmp_path: Path) -> None:
@@ -94,7 +95,15 @@ def test_a_local_folder_named_like_a_hub_id_is_taken(
 
 
 def test_a_catalogue_model_that_may_not_be_downloaded_is_refused(tmp_path: Path) -> None:
-    assert "is not in" in refusal("smollm2-135m-instruct", tmp_path)
+    message = refusal("smollm2-135m-instruct", tmp_path)
+    assert "is not on this machine yet — run: edgellm models add smollm2-135m-instruct" in message
+
+
+def test_a_catalogue_model_with_an_engine_needs_no_file(tmp_path: Path) -> None:
+    entry = CATALOGUE["smollm2-135m-instruct"]
+    source = resolve(entry.name, tmp_path, has_engine=lambda digest: digest == entry.checkpoint_digest)
+    assert (source.kind, source.model_id, source.digest) == (SourceKind.GGUF, entry.name, entry.checkpoint_digest)
+    assert not source.path.exists()
 
 
 @pytest.mark.parametrize("name", ["llm.engine", "spec_base.engine", "llm.gguf", "other.engine"])
