@@ -40,6 +40,7 @@
     │   ├── ModelLoadingError
     │   └── ModelUnavailableError
     ├── GenerationError              it was taken and did not end well
+    │   ├── UnusableOutputError      the model computed no numbers: its weights seem damaged
     │   ├── WorkerFailedError
     │   ├── RequestTimeoutError
     │   ├── KeyRevokedError
@@ -255,6 +256,11 @@ class GenerationError(EdgeLLMError):
     def __init__(self, message: str, *, reason: str = "") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class UnusableOutputError(GenerationError):
+    code = "unusable_output"
+    exit_code = 65
 
 
 class WorkerFailedError(GenerationError):

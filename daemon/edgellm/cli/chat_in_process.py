@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgellm.cli.arguments import load_from_arguments
 from edgellm.cli.progress_line import ProgressLine
+from edgellm.errors import UnusableOutputError
 
 if TYPE_CHECKING:
     from edgellm.runtime.sampling_params import SamplingParams
@@ -20,6 +21,7 @@ class LocalModel:
     def __init__(self, source: str, cache_dir: str, *, temperature: float | None, max_tokens: int | None) -> None:
         from edgellm.runtime.llm import LLM
 
+        self._source = source
         with ProgressLine() as line:
             self._llm = LLM(source, cache_dir=cache_dir, on_progress=line.show)
         self._params = _params(temperature, max_tokens)
@@ -34,10 +36,15 @@ class LocalModel:
         return f"{self._llm.model_id} in this process"
 
     def answer(self, messages: list[dict[str, str]]) -> Generator[str]:
-        with closing(self._llm.generate_stream(messages, self._params)) as stream:
-            for delta in stream:
-                if delta.text:
-                    yield delta.text
+        from edgellm.serving.load_failure import damaged_weights
+
+        try:
+            with closing(self._llm.generate_stream(messages, self._params)) as stream:
+                for delta in stream:
+                    if delta.text:
+                        yield delta.text
+        except UnusableOutputError as error:
+            raise damaged_weights(error, self._llm.model_id, self._source) from None
 
     def close(self) -> None:
         self._llm.close()

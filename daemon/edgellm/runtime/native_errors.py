@@ -22,6 +22,7 @@ from edgellm.errors import (
     ServerBusyError,
     ShuttingDownError,
     UnsupportedModelError,
+    UnusableOutputError,
     WorkerFailedError,
 )
 from edgellm.runtime.contract import RuntimeModule
@@ -32,6 +33,8 @@ GUIDE_LIMIT = "EDGELLM_GUIDE_LIMIT"
 BAD_VALUE = "EDGELLM_BAD_VALUE"
 BAD_MEDIA_COUNT = "EDGELLM_BAD_MEDIA_COUNT"
 FAILED_WORKER = "failed worker"
+# How our own module begins when logits or hidden states are no finite numbers.
+UNUSABLE_OUTPUTS = ("the model gave a logit that is not a number", "the model gave no usable hidden state")
 
 _BUSY_TEXTS = ("queue is full", "too many requests in flight")
 _SHUTDOWN_TEXT = "shutting down"
@@ -79,6 +82,8 @@ def map_request_error(module: RuntimeModule, error: BaseException, *, cancelled:
         return ServerBusyError("the runtime's queue is full; retry later")
     if _SHUTDOWN_TEXT in text:
         return ShuttingDownError("the runtime is shutting down")
+    if text.startswith(UNUSABLE_OUTPUTS) and writes_for_clients(module):
+        return UnusableOutputError("the model's output is not made of finite numbers", reason=_reason(module, error))
     if _is(module, error, "InvalidRequest") or isinstance(error, (TypeError, OverflowError, ValueError)):
         return RequestError("the runtime refused a value of this request")
     if "cancel" in text.lower():

@@ -72,6 +72,7 @@ def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
         on_demand=model.residency == "on_demand",
         idle_timeout_seconds=model.idle_timeout_seconds,
         estimate_bytes=estimate,
+        source=model.source,
         made_from=(repr(llm_arguments(model)), model.source, model.replicas, model.cpus),
         slots_expected=model.replicas * (model.max_batch_size or 1),
         sampling={**recommended, **chosen},

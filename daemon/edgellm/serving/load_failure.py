@@ -18,6 +18,7 @@ from edgellm.errors import (
     ModelSourceError,
     RuntimeUnavailableError,
     UnsupportedModelError,
+    UnusableOutputError,
     WorkerFailedError,
 )
 from edgellm.serving.error_frames import error_frames
@@ -48,6 +49,15 @@ def cause_for_clients(error: BaseException) -> str:
     """A sentence or two without paths, native text or anything else of the host."""
     cause = next((cause for kind, cause in _CAUSES if isinstance(error, kind)), None)
     return f"{UNAVAILABLE} It could not be loaded: {cause}." if cause else UNAVAILABLE
+
+
+def damaged_weights(error: UnusableOutputError, name: str, source: str) -> CheckpointError:
+    """What it means that a model's first token could not be computed."""
+    origin = f" ({source})" if source and source != name else ""
+    return CheckpointError(
+        f"model {name}{origin}: {error}, so its weights seem damaged — fetch the file again; "
+        "if the file is sound, edgellm engine verify tells whether the engine built from it is"
+    )
 
 
 def cause_for_log(error: BaseException) -> str:

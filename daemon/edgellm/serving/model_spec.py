@@ -68,6 +68,7 @@ class ModelSpec:
     idle_timeout_seconds: float | None = None
     estimate_bytes: Callable[[], Awaitable[int | None]] | None = None
     made_from: Hashable = None
+    source: str = ""  # where its files come from, as configured
     slots_expected: int = 1  # requests that may wait beyond the queue's limit for it to be opened
     sampling: Mapping[str, object] = field(default_factory=dict)  # the operator's, over the model's own
     serving: ServingSettings | None = None  # its own limits; None: those of all models

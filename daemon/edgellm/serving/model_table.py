@@ -8,9 +8,9 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgellm.errors import ConfigError, EdgeLLMError, InsufficientMemoryError, ModelNotFoundError
+from edgellm.errors import ConfigError, EdgeLLMError, InsufficientMemoryError, ModelNotFoundError, UnusableOutputError
 from edgellm.serving.lane import Lane
-from edgellm.serving.load_failure import cause_for_log
+from edgellm.serving.load_failure import cause_for_log, damaged_weights
 from edgellm.serving.model import ServedModel
 from edgellm.serving.model_spec import LoadProgress, ModelSpec, OpenedModel
 from edgellm.serving.residency import Residency, does_not_fit
@@ -289,6 +289,8 @@ class ModelTable:
                 await lane.close()
             if isinstance(error, asyncio.CancelledError):
                 raise
+            if isinstance(error, UnusableOutputError):
+                return damaged_weights(error, model.name, model.spec.source)
             return error
         await model.measure()
         return None

@@ -21,6 +21,7 @@ from edgellm.errors import (
     ServerBusyError,
     ShuttingDownError,
     UnsupportedModelError,
+    UnusableOutputError,
     WorkerFailedError,
 )
 from edgellm.runtime.native_errors import map_load_error, map_request_error
@@ -106,6 +107,7 @@ def test_texts_of_our_own_module_are_made_for_clients() -> None:
 
 def test_the_log_gets_our_own_reason_and_of_other_runtimes_the_type_alone() -> None:
     ours = map_request_error(OURS, RuntimeError("the model gave a logit that is not a number"))
+    assert type(ours) is UnusableOutputError
     theirs = map_request_error(NVIDIAS, RuntimeError(NATIVE_TEXT))
     assert isinstance(ours, GenerationError)
     assert isinstance(theirs, GenerationError)
