@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -27,6 +28,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "get_time": {"type": "object", "properties": {"zone": {"enum": ["utc", "cet"]}}, "required": ["zone"]},
 }
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in PARAMETERS.items()]
+END_OF_TURN_TOKEN = 2
 SAMPLING = SamplingParams(temperature=0.0, max_tokens=120)
 
 
@@ -57,7 +59,22 @@ def test_a_required_call_is_all_that_is_written(llm: LLM, seed: int) -> None:
     assert raw.startswith('<tool_call>\n{"name": "get_')
     thinking = SamplingParams(temperature=1.3, seed=seed, max_tokens=120, enable_thinking=True)
     output = llm.chat(poem, thinking, tools=TOOLS, tool_choice="required", reasoning_parser="qwen3")
-    assert re.fullmatch(r"(<tool_call>.*)?", output.text, re.DOTALL)  # a call that was cut off, beside the reasoning
+    assert output.text == ""  # a call that was cut off is none
+
+
+@pytest.mark.parametrize("max_tokens", [5, 20, 60])
+def test_a_required_call_that_is_cut_off_is_no_text(llm: LLM, max_tokens: int) -> None:
+    sampling = replace(SAMPLING, max_tokens=max_tokens, logit_bias={END_OF_TURN_TOKEN: -100.0})
+    output = llm.chat(USER, sampling, tools=TOOLS, tool_choice="required")
+    assert (output.text, output.finish_reason) == ("", "length")
+    assert bool(output.tool_calls) == (max_tokens == 60)
+
+
+def test_a_model_may_end_its_answer_after_any_required_call(llm: LLM) -> None:
+    wants_to_end = replace(SAMPLING, logit_bias={END_OF_TURN_TOKEN: 100.0})
+    output = llm.chat(USER, wants_to_end, tools=TOOLS, tool_choice="required")
+    assert len(_check(output.tool_calls)) == 1
+    assert (output.text, output.finish_reason) == ("", "tool_calls")
 
 
 def test_a_named_function_is_called_once(llm: LLM) -> None:

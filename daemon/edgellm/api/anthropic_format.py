@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from edgellm.api.anthropic_errors import anthropic_error_object
 from edgellm.api.error_mapping import described
 from edgellm.api.logprobs import TokenLogprobs
-from edgellm.api.whole_format import Choice
+from edgellm.api.whole_format import Call, Choice, Said
 from edgellm.errors import EdgeLLMError
 from edgellm.parsing.answer_events import (
     AnswerEnd,
@@ -77,17 +77,19 @@ def anthropic_usage(usage: dict[str, Any]) -> dict[str, Any]:
 
 def anthropic_answer(head: MessageHead, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
     [choice] = choices
-    content: list[dict[str, Any]] = []
-    if choice.reasonings:
-        shown = choice.reasoning if head.shows_thinking else ""
-        content.append({"type": "thinking", "thinking": shown, "signature": _signature(choice.reasoning)})
-    if choice.texts:
-        content.append({"type": "text", "text": choice.text, "citations": None})
-    content += (
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": _input("".join(call.arguments))}
-        for call in choice.calls
-    )
+    content = [_block(part, shows_thinking=head.shows_thinking) for part in choice.parts]
     return head.message(content, head.stop(choice.finish_reason, choice.matched_stop), anthropic_usage(usage))
+
+
+def _block(part: Said | Call, *, shows_thinking: bool) -> dict[str, Any]:
+    match part:
+        case Call(call_id, name, arguments):
+            return {"type": "tool_use", "id": call_id, "name": name, "input": _input("".join(arguments))}
+        case Said(is_reasoning=True):
+            shown = part.text if shows_thinking else ""
+            return {"type": "thinking", "thinking": shown, "signature": _signature(part.text)}
+        case _:
+            return {"type": "text", "text": part.text, "citations": None}
 
 
 class AnthropicStream:

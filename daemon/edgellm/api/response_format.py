@@ -13,7 +13,7 @@ from edgellm.api.error_mapping import described
 from edgellm.api.logprobs import TokenLogprobs, chat_logprobs
 from edgellm.api.response_prompt import sealed
 from edgellm.api.stream_format import HEARTBEAT
-from edgellm.api.whole_format import Choice
+from edgellm.api.whole_format import Call, Choice, Said
 from edgellm.errors import EdgeLLMError
 from edgellm.parsing.answer_events import (
     AnswerEnd,
@@ -105,13 +105,16 @@ def whole_response(head: ResponseHead, on_end: OnEnd, choices: Sequence[Choice],
     [choice] = choices
     status = _status(choice.finish_reason)
     output: list[JsonObject] = []
-    if choice.reasonings:
-        output.append(head.reasoning(0, "completed", choice.reasoning))
-    if choice.texts or not (choice.reasonings or choice.calls):
-        output.append(head.message(len(output), "completed", [head.text_part(choice.text, choice.logprobs)]))
-    for call in choice.calls:
-        fields = {"call_id": call.id, "name": call.name, "arguments": "".join(call.arguments)}
-        output.append(head.item("function_call", len(output), "completed", **fields))
+    # An answer has at least one item, if only an empty message.
+    for index, part in enumerate(choice.parts or [Said(is_reasoning=False)]):
+        match part:
+            case Call(call_id, name, arguments):
+                fields = {"call_id": call_id, "name": name, "arguments": "".join(arguments)}
+                output.append(head.item("function_call", index, "completed", **fields))
+            case Said(is_reasoning=True):
+                output.append(head.reasoning(index, "completed", part.text))
+            case _:
+                output.append(head.message(index, "completed", [head.text_part(part.text, part.logprobs)]))
     output[-1]["status"] = status
     response = head.response(status, output, response_usage(usage))
     on_end(response)

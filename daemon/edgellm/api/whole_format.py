@@ -23,51 +23,92 @@ class Call:
 
 
 @dataclass(slots=True)
-class Choice:
-    """One choice as it grows. What its deltas say in a row equals what they say as a stream."""
+class Said:
+    """Text, or reasoning, up to something of another kind; ``logprobs`` are those of a text's tokens."""
 
-    texts: list[str] = field(default_factory=list)
-    reasonings: list[str] = field(default_factory=list)
+    is_reasoning: bool
+    pieces: list[str] = field(default_factory=list)
+    logprobs: list[Sequence[LogprobEntry]] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+@dataclass(slots=True)
+class Choice:
+    """One choice as it grows. What its deltas say in a row equals what they say as a stream.
+
+    ``parts`` are in the order in which they were written; ``calls`` are those of them that are calls.
+    """
+
+    parts: list[Said | Call] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     logprobs: list[Sequence[LogprobEntry]] = field(default_factory=list)
     finish_reason: str | None = None
     matched_stop: int | None = None
     embedding: bytes | None = None
+    _held_logprobs: list[Sequence[LogprobEntry]] = field(default_factory=list)  # of tokens whose text is still to come
 
     def take(self, delta: StreamDelta) -> None:
+        self._take_logprobs(delta.logprobs)
         if delta.text:
-            self.texts.append(delta.text)
-        if delta.logprobs:
-            self.logprobs += delta.logprobs
+            self._say(delta.text)
         if delta.finished:
-            self.finish_reason = delta.finish_reason
-            self.matched_stop = delta.matched_stop
+            self._end(delta.finish_reason, delta.matched_stop)
             self.embedding = delta.embedding
 
     def take_events(self, events: Sequence[AnswerEvent], logprobs: TokenLogprobs | None) -> None:
-        if logprobs:
-            self.logprobs += logprobs
+        self._take_logprobs(logprobs)
         for event in events:
             match event:
                 case TextPiece(text):
-                    self.texts.append(text)
+                    self._say(text)
                 case ReasoningPiece(text):
-                    self.reasonings.append(text)
+                    self._held_logprobs.clear()
+                    self._said(is_reasoning=True).pieces.append(text)
                 case CallStart(_, call_id, name):
+                    self._held_logprobs.clear()
                     self.calls.append(Call(call_id, name))
+                    self.parts.append(self.calls[-1])
                 case CallArguments(index, text):
                     self.calls[index].arguments.append(text)
                 case AnswerEnd(reason, matched_stop):
-                    self.finish_reason = reason
-                    self.matched_stop = matched_stop
+                    self._end(reason, matched_stop)
 
     @property
     def text(self) -> str:
-        return "".join(self.texts)
+        return "".join([part.text for part in self.parts if isinstance(part, Said) and not part.is_reasoning])
 
     @property
     def reasoning(self) -> str:
-        return "".join(self.reasonings)
+        return "".join([part.text for part in self.parts if isinstance(part, Said) and part.is_reasoning])
+
+    def _take_logprobs(self, logprobs: TokenLogprobs | None) -> None:
+        if logprobs:
+            self.logprobs += logprobs
+            self._held_logprobs += logprobs
+
+    def _say(self, text: str) -> None:
+        said = self._said(is_reasoning=False)
+        said.pieces.append(text)
+        said.logprobs += self._held_logprobs
+        self._held_logprobs.clear()
+
+    def _said(self, *, is_reasoning: bool) -> Said:
+        last = self.parts[-1] if self.parts else None
+        if isinstance(last, Said) and last.is_reasoning == is_reasoning:
+            return last
+        said = Said(is_reasoning)
+        self.parts.append(said)
+        return said
+
+    def _end(self, reason: str | None, matched_stop: int | None) -> None:
+        self.finish_reason = reason
+        self.matched_stop = matched_stop
+        last = self.parts[-1] if self.parts else None
+        if isinstance(last, Said) and not last.is_reasoning:
+            last.logprobs += self._held_logprobs
 
 
 def chat_answer(
@@ -92,15 +133,15 @@ def chat_answer(
 
 def _message(choice: Choice) -> dict[str, Any]:
     """Content is null only where something else was said instead of it; optional parts are absent, not null."""
-    said = choice.text or not (choice.calls or choice.reasonings)
+    text, reasoning = choice.text, choice.reasoning
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": choice.text if said else None,
+        "content": text if text or not (choice.calls or reasoning) else None,
         "refusal": None,
         "annotations": [],
     }
-    if choice.reasonings:
-        message["reasoning_content"] = choice.reasoning
+    if reasoning:
+        message["reasoning_content"] = reasoning
     if choice.calls:
         message["tool_calls"] = [
             {

@@ -28,6 +28,8 @@ class AnswerFormat:
     ``reasoning_parser`` and ``tool_parser`` are names of their registries, neither of them ``auto``; ``none`` leaves
     the text alone. ``starts_in_reasoning``: the prompt ended inside a reasoning block, so the answer begins in it.
     ``tools`` maps the name of each tool that may be called to its JSON schema of parameters.
+    ``calls_enforced``: a grammar lets the answer be nothing but calls, after its reasoning, so that what is left of
+    one that was cut off is no text.
     ``reasoning_start_token`` and ``reasoning_end_token`` are ids, where the marks of reasoning are one token each:
     with them reasoning tokens are counted exactly.
     """
@@ -37,17 +39,21 @@ class AnswerFormat:
     starts_in_reasoning: bool = False
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     parallel_tool_calls: bool = True
+    calls_enforced: bool = False
     reasoning_start_token: int | None = None
     reasoning_end_token: int | None = None
 
 
 class AnswerParser:
-    """Splits reasoning off, then finds calls in the rest. Nothing of the text is lost but the marks between them.
+    """Splits reasoning off, then finds calls in the rest. Nothing of the text is lost but the marks between them, and,
+    where calls are enforced, a call that was cut off.
 
     Joined over all calls, the events do not depend on where the text was split.
     """
 
     def __init__(self, answer_format: AnswerFormat, new_call_id: Callable[[], str] | None = None) -> None:
+        self._calls_enforced = answer_format.calls_enforced
+        self._cut_off = False  # the text ended within a call that was enforced
         tools = answer_format.tools if answer_format.tool_parser != NONE else {}
         self._counter = calls = CallCounter(parallel=answer_format.parallel_tool_calls, new_id=new_call_id)
         starts_inside = answer_format.starts_in_reasoning
@@ -65,7 +71,13 @@ class AnswerParser:
     def finish(self) -> list[ParserEvent]:
         """The events of what was held back: no text follows."""
         events = self._with_calls(self._reasoning.finish())
-        return events + self._calls.finish() if self._calls is not None else events
+        if self._calls is not None:
+            events += self._calls.finish()
+        if not self._calls_enforced:
+            return events
+        kept: list[ParserEvent] = [event for event in events if not isinstance(event, TextPiece)]
+        self._cut_off = len(kept) < len(events)
+        return kept
 
     @property
     def reasoning_state(self) -> ReasoningState:
@@ -73,7 +85,8 @@ class AnswerParser:
 
     def finish_reason(self, reason: str | None) -> str | None:
         """Once finished: why the answer ended, with ``reason`` why its text did. Calls count unless one was cut off."""
-        cut_off = reason == "length" and self._calls is not None and self._calls.broke_off
+        within_call = self._cut_off or (self._calls is not None and self._calls.broke_off)
+        cut_off = reason == "length" and within_call
         return "tool_calls" if self._counter.count and reason in ("stop", "length") and not cut_off else reason
 
     @property

@@ -78,6 +78,7 @@ def plan_answer(
             starts_in_reasoning=starts_in_reasoning and reasons_first,
             tools={tool.name: _schema(tool) for _, tool in callable_tools},
             parallel_tool_calls=prompt.parallel_tool_calls,
+            calls_enforced=choice.is_enforced and parses_calls,
             reasoning_start_token=style.reasoning_start_token,
             reasoning_end_token=style.reasoning_end_token,
         )
@@ -103,7 +104,7 @@ def _guided(
     asked_as: str,
 ) -> tuple[SamplingParams, GuidePaths, bool]:
     """The sampling with a guide over the whole answer, and whether reasoning may come before what it enforces."""
-    enforced = choice.mode in ("required", "function")
+    enforced = choice.is_enforced
     guide = params.guide
     if guide is not None:
         asked_as = asked_as or f"guided_decoding.{guide.type}"

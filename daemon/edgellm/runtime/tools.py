@@ -33,6 +33,11 @@ class ToolChoice:
     mode: str = "auto"
     function_name: str = ""
 
+    @property
+    def is_enforced(self) -> bool:
+        """A call must be made."""
+        return self.mode in ("required", "function")
+
 
 def normalise_tools(tools: object, tool_choice: object = "auto") -> tuple[list[Tool], ToolChoice]:
     """Give the tools that are rendered and how they may be used. ``none`` renders no tools; null is absent."""

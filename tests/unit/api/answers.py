@@ -36,6 +36,14 @@ ALL_KINDS: list[AnswerEvent] = [
     CallEnd(1),
     AnswerEnd("tool_calls"),
 ]
+TEXT_AROUND_A_CALL: list[AnswerEvent] = [
+    TextPiece("I look."),
+    CallStart(0, "call_a", "weather"),
+    CallArguments(0, '{"city":"Oslo"}'),
+    CallEnd(0),
+    TextPiece("And now?"),
+    AnswerEnd("length"),
+]
 
 
 def named_events(stream: bytes) -> list[tuple[str, dict[str, Any]]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.unit.api.answers import ALL_KINDS, USAGE, named_events
+from tests.unit.api.answers import ALL_KINDS, TEXT_AROUND_A_CALL, USAGE, named_events
 from tests.unit.api.asgi_client import Answer, AsgiClient, application, run
 from tests.unit.serving.scripted_lane import (
     PROMPT_TOKENS,
@@ -159,6 +159,18 @@ def test_a_whole_answer_says_what_its_stream_says() -> None:
     assert message["stop_reason"] == "tool_use"
     assert message["usage"]["output_tokens_details"] == {"thinking_tokens": 2}
     assert message["usage"]["input_tokens"] == 6
+
+
+def test_text_after_a_call_comes_after_it_whole_and_streamed() -> None:
+    message = whole(TEXT_AROUND_A_CALL)
+    assert [(block["type"], block.get("text")) for block in message["content"]] == [
+        ("text", "I look."),
+        ("tool_use", None),
+        ("text", "And now?"),
+    ]
+    starts = [data for name, data in streamed(TEXT_AROUND_A_CALL) if name == "content_block_start"]
+    assert [data["content_block"]["type"] for data in starts] == ["text", "tool_use", "text"]
+    assert message["stop_reason"] == "max_tokens"
 
 
 def test_thinking_that_is_not_to_be_shown_is_not() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import RawMessageStreamEvent
 from pydantic import TypeAdapter
@@ -28,6 +29,17 @@ ANTHROPIC_EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 def data_of(stream: bytes) -> list[dict[str, Any]]:
     lines = stream.decode().splitlines()
     return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+
+
+def message_of(events: list[dict[str, Any]]) -> Any:
+    """The message that Anthropic's client makes of a stream."""
+    snapshot: Any = None
+    buffers: dict[int, bytes] = {}
+    for event in events:
+        if event["type"] != "ping":
+            parsed = ANTHROPIC_EVENT.validate_python(event)
+            snapshot = accumulate_event(event=parsed, current_snapshot=snapshot, json_bufs=buffers)
+    return snapshot.to_dict()
 
 
 async def chat(client: AsgiClient) -> tuple[str, str, str, Any, int]:
@@ -62,16 +74,7 @@ async def anthropic(client: AsgiClient, *, stream: bool) -> tuple[str, str, str,
         "stream": stream,
     }
     answer = await client.post("/v1/messages", asked)
-    if stream:
-        snapshot: Any = None
-        buffers: dict[int, bytes] = {}
-        for event in data_of(answer.body):
-            if event["type"] != "ping":
-                parsed = ANTHROPIC_EVENT.validate_python(event)
-                snapshot = accumulate_event(event=parsed, current_snapshot=snapshot, json_bufs=buffers)
-        message = snapshot.to_dict()
-    else:
-        message = answer.json
+    message = message_of(data_of(answer.body)) if stream else answer.json
     thinking, text, call = message["content"]
     assert message["stop_reason"] == "tool_use"
     return thinking["thinking"], text["text"], call["name"], call["input"], message["usage"]["output_tokens"]
@@ -86,5 +89,67 @@ def test_every_protocol_says_the_same() -> None:
             for stream in (False, True):
                 assert await responses(client, stream=stream) == expected
                 assert await anthropic(client, stream=stream) == expected
+
+    run(scenario())
+
+
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+CUT = '<tool_call>\n{"name": "weather", "arguments": {"ci'
+FUNCTION = {"name": "weather", "parameters": PARAMETERS}
+USER = [{"role": "user", "content": "Hi"}]
+ENFORCED: list[tuple[str, dict[str, Any]]] = [
+    *(
+        ("/v1/chat/completions", {"messages": USER, "tools": [{"type": "function", "function": FUNCTION}], **choice})
+        for choice in (
+            {"tool_choice": "required"},
+            {"tool_choice": {"type": "function", "function": {"name": "weather"}}},
+        )
+    ),
+    *(
+        ("/v1/responses", {"input": "Hi", "tools": [{"type": "function", **FUNCTION}], **choice})
+        for choice in ({"tool_choice": "required"}, {"tool_choice": {"type": "function", "name": "weather"}})
+    ),
+    *(
+        (
+            "/v1/messages",
+            {"max_tokens": 9, "messages": USER, "tools": [{"name": "weather", "input_schema": PARAMETERS}], **choice},
+        )
+        for choice in ({"tool_choice": {"type": "any"}}, {"tool_choice": {"type": "tool", "name": "weather"}})
+    ),
+]
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+@pytest.mark.parametrize(("path", "body"), ENFORCED)
+def test_an_enforced_call_that_was_cut_off_is_no_text(path: str, body: dict[str, Any], calls: int) -> None:
+    async def scenario() -> None:
+        words = [*[CALL, "\n"] * calls, *CUT]
+        async with application(ScriptedLane(say_words(*words, reason="length"), output_style=QWEN)) as (client, _):
+            whole = (await client.post(path, {"model": "tiny", **body})).body.decode()
+            stream = (await client.post(path, {"model": "tiny", "stream": True, **body})).body.decode()
+            for answer in (whole, stream):
+                assert "tool_call>" not in answer
+                assert "weather" in answer or not calls
+                assert "Oslo" in answer or not calls
+                assert any(told in answer for told in ('"length"', '"max_tokens"', '"incomplete"'))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_of_the_models_own_that_was_cut_off_stays_text_in_its_place(stream: bool) -> None:
+    async def scenario() -> None:
+        lane = ScriptedLane(say_words("I look.", CALL, *CUT, reason="length"), output_style=QWEN)
+        async with application(lane) as (client, _):
+            tools = [{"name": "weather", "input_schema": PARAMETERS}]
+            body = {"model": "tiny", "max_tokens": 9, "messages": USER, "tools": tools, "stream": stream}
+            answer = await client.post("/v1/messages", body)
+            message = message_of(data_of(answer.body)) if stream else answer.json
+            assert [(block["type"], block.get("text")) for block in message["content"]] == [
+                ("text", "I look."),
+                ("tool_use", None),
+                ("text", CUT),
+            ]
+            assert message["stop_reason"] == "max_tokens"
 
     run(scenario())

@@ -9,7 +9,7 @@ import pytest
 from openai.types.responses import Response as OpenAiResponse
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
-from tests.unit.api.answers import ALL_KINDS, USAGE, named_events
+from tests.unit.api.answers import ALL_KINDS, TEXT_AROUND_A_CALL, USAGE, named_events
 from tests.unit.api.asgi_client import Answer, AsgiClient, application, run
 from tests.unit.serving.scripted_lane import (
     PROMPT_TOKENS,
@@ -148,6 +148,22 @@ def test_items_of_every_kind_are_the_same_whole_and_streamed() -> None:
     assert joined == '{"city":"Oslo"}{}'
     assert whole["usage"]["output_tokens_details"] == {"reasoning_tokens": 2}
     OpenAiResponse.model_validate(whole)
+
+
+def test_text_after_a_call_comes_after_it_whole_and_streamed() -> None:
+    logprobs = [[LogprobEntry(1, -0.5, "a", b"a")]]
+    choice, stream = Choice(), ResponseStream(head(top_logprobs=0), lambda response: None)
+    sent = stream.opening(10)
+    for event in TEXT_AROUND_A_CALL:
+        sent += stream.events(0, [event], logprobs).encode()
+        choice.take_events([event], logprobs)
+    streamed = events_of(sent + stream.ending(USAGE))[-1]["response"]
+    whole = whole_response(head(top_logprobs=0), lambda response: None, [choice], USAGE)
+    assert [item["type"] for item in whole["output"]] == ["message", "function_call", "message"]
+    assert [item["content"][0]["text"] for item in whole["output"][::2]] == ["I look.", "And now?"]
+    assert whole["output"][0] == streamed["output"][0]
+    assert whole["output"][1] == streamed["output"][1]
+    assert [item["status"] for item in whole["output"]] == ["completed", "completed", "incomplete"]
 
 
 def test_an_empty_answer_is_an_empty_message() -> None:

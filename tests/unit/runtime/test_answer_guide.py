@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.parsing.parsed_answers import events_of, gathered
+from tests.unit.parsing.parsed_answers import Answer, events_of, gathered
 
 from edgellm.errors import RequestError
-from edgellm.parsing.answer_parser import TOOL_PARSER_NAMES, AnswerFormat
+from edgellm.parsing.answer_parser import TOOL_PARSER_NAMES, AnswerFormat, AnswerParser
 from edgellm.parsing.output_style import OutputStyle
 from edgellm.runtime.answer_guide import AnswerGuide, GuidePaths, writes_think_blocks
 from edgellm.runtime.guided_decoding import GuidedDecoding
@@ -18,6 +18,7 @@ from edgellm.runtime.tools import Tool
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 LOOK = Tool("look", parameters=json.dumps(SCHEMA), has_parameters=True)
 STOP = Tool("stop")
+THOUGHT = "<think>I look.</think><tool_call>\n{"
 PARSERS = [name for name in TOOL_PARSER_NAMES if name != "auto"]
 
 
@@ -41,6 +42,41 @@ def test_the_parser_of_a_style_reads_what_its_guide_allows(parser: str) -> None:
     answer_format = AnswerFormat(tool_parser=parser, tools={"look": SCHEMA, "stop": {}})
     answer = gathered(events_of(answer_format, [written]))
     assert (answer.calls, answer.text) == (expected, "")
+
+
+@pytest.mark.parametrize("parser", [name for name in PARSERS if name != "none"])
+def test_a_call_that_is_enforced_and_cut_off_is_no_text(parser: str) -> None:
+    guide = AnswerGuide(OutputStyle(tool_parser=parser))
+    guide.add_calls([(0, LOOK)], parallel=True)
+    form = _format(guide)
+    [look] = form["tags"]
+    call = look["begin"] + '{"city": "Basel"}' + look["end"]
+    mark = call[: call.index(">") + 1]  # all that it takes to know a call
+    answer_format = AnswerFormat(tool_parser=parser, tools={"look": SCHEMA}, calls_enforced=True)
+
+    def read(text: str) -> tuple[Answer, str | None]:
+        answer_parser = AnswerParser(answer_format)
+        events = [event for piece in text for event in answer_parser.feed(piece)] + answer_parser.finish()
+        assert gathered(events_of(answer_format, [text])) == gathered(events)
+        return gathered(events), answer_parser.finish_reason("length")
+
+    for cut in range(len(call) - len(look["end"])):
+        assert read(call[:cut]) == (Answer(), "length")
+    if "stop_after_first" not in form:
+        first = Answer(calls=[("look", {"city": "Basel"})])
+        for cut in range(1, len(call) - len(look["end"])):
+            assert read(call + form["separator"] + call[:cut]) == (first, "length")
+        assert read(call) == (first, "tool_calls")
+    written_freely = AnswerFormat(tool_parser=parser, tools={"look": SCHEMA})
+    assert gathered(events_of(written_freely, [call[: len(mark) + 5]])).text == call[: len(mark) + 5]
+
+
+@pytest.mark.parametrize("cut", range(1, len(THOUGHT)))
+def test_reasoning_before_an_enforced_call_that_never_came_is_kept(cut: int) -> None:
+    answer_format = AnswerFormat("qwen3", "hermes", tools={"look": SCHEMA}, calls_enforced=True)
+    answer = gathered(events_of(answer_format, list(THOUGHT[:cut])))
+    assert answer.text == ""
+    assert answer.reasoning == THOUGHT[len("<think>") : cut].partition("</think>")[0]
 
 
 def test_arguments_have_the_properties_that_are_named_and_no_others() -> None:
