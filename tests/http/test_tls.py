@@ -130,7 +130,7 @@ def test_files_that_cannot_serve_end_the_start_with_their_names(
     assert f"{other.server_key} is not the key of {authority.server_certificate}" in wrong_key.log
     alone = start_daemon("--tls-certificate-file", str(authority.server_certificate), ready=False)
     assert alone.exit_code() == 78
-    assert "needs tls_certificate_file and tls_key_file together" in alone.log
+    assert "--tls-certificate-file: server.tls_certificate_file needs tls_key_file (--tls-key-file) too" in alone.log
     authority.server_key.chmod(0o644)
     open_key = start_daemon(*options(authority), ready=False)
     assert open_key.exit_code() == 78

@@ -28,8 +28,26 @@ def run(namespace: argparse.Namespace) -> int:
         print("\n".join(effective_toml(loaded)))
     else:
         loaded.refuse_unknown_variables()
+        _require_sources(loaded)
         print(f"configuration is right ({loaded.file or 'no file; defaults and environment'})")
     return 0
+
+
+def _require_sources(loaded: LoadedSettings) -> None:
+    """Raise ConfigError for a model's path that is not there. What can be fetched need not be here yet."""
+    from edgellm.engines.cache_directory import models_dir
+    from edgellm.engines.source import is_fetchable, resolve
+    from edgellm.errors import ConfigError, ModelError
+
+    folder = models_dir(loaded.settings.cache_dir)
+    for index, model in enumerate(loaded.settings.served_models):
+        if is_fetchable(model.source):
+            continue
+        try:
+            resolve(model.source, folder, download=False)
+        except ModelError as error:
+            key = f"models[{index}].source"
+            raise ConfigError(f"{loaded.origins.get(key, loaded.file or 'models')}: {key}: {error}") from None
 
 
 def effective_toml(loaded: LoadedSettings) -> Iterator[str]:

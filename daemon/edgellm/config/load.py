@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from edgellm.config import limits
 from edgellm.config.environment import (
     FILE_VARIABLE,
     KeyPath,
@@ -21,6 +22,7 @@ from edgellm.config.environment import (
     unknown_variables,
 )
 from edgellm.config.regular_file import open_regular
+from edgellm.config.setting_error import SettingError
 from edgellm.config.settings import DEFAULT_MODEL_SOURCE, ModelSettings, Settings
 from edgellm.errors import ConfigError
 
@@ -220,15 +222,25 @@ _PLAIN_WORDS = {
 }
 
 
+_PATTERNS = {
+    limits.MODEL_NAME_PATTERN: "may hold only letters, digits and . _ : / @ + -, and starts with a letter or digit",
+    limits.CPU_LIST_PATTERN: "must be a list of CPU numbers and ranges, such as 0-3,6",
+}
+
+
 def _describe(error: ErrorDetails, origins: Mapping[str, str], file: Path | None) -> str:
     # Pydantic adds the branch of a union to a location; a setting's path has none of those.
     path = tuple(error["loc"])
+    kind, context = error["type"], error.get("ctx", {})
+    if isinstance(context.get("error"), SettingError):
+        path = (*path, context["error"].setting)
     while path and dotted(path) not in origins and path[:-1] and dotted(path[:-1]) in origins:
         path = path[:-1]
     key = dotted(path)
-    origin = origins.get(key) or next((o for k, o in origins.items() if k.startswith(key)), str(file or ""))
+    origin = origins.get(key) or next(
+        (o for k, o in origins.items() if k.startswith((f"{key}.", f"{key}["))), str(file or "")
+    )
     where = f"{origin}: {key}" if origin and key else origin or key or "configuration"
-    kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         likely = difflib.get_close_matches(str(path[-1]), _keys_beside(path), n=1)
         hint = f'did you mean "{likely[0]}"?' if likely else f"known keys there: {', '.join(_keys_beside(path))}"
@@ -248,7 +260,7 @@ def _describe(error: ErrorDetails, origins: Mapping[str, str], file: Path | None
     if kind == "too_long":
         return f"{where} may hold at most {context['max_length']} entries"
     if kind == "string_pattern_mismatch":
-        return f"{where} may hold only letters, digits and . _ : / @ + -, and starts with a letter or digit"
+        return f"{where} {_PATTERNS.get(context['pattern']) or 'must match ' + context['pattern']}"
     return f"{where} {_PLAIN_WORDS.get(kind) or error['msg']}"
 
 

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from edgellm.config import limits
 from edgellm.config.cache_location import BAKED_ENGINES_DIR, default_cache_dir
+from edgellm.config.network_names import require_host, require_origin
+from edgellm.config.setting_error import SettingError
 
 DEFAULT_MODEL_SOURCE = "smollm2-135m-instruct"
 
@@ -113,10 +115,28 @@ class ServerSettings(Section):
                 raise ValueError(f"holds what is no address or network: {error}") from None
         return gateways
 
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins_can_match(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            require_origin(origin)
+        return origins
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts_can_match(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            require_host(host)
+        return hosts
+
     @model_validator(mode="after")
     def _certificate_has_its_key(self) -> ServerSettings:
-        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
-            raise ValueError("needs tls_certificate_file and tls_key_file together; edgellm tls init makes both")
+        files = {"tls_certificate_file": self.tls_certificate_file, "tls_key_file": self.tls_key_file}
+        said = [name for name, file in files.items() if file is not None]
+        if len(said) == 1:
+            (missing,) = files.keys() - said
+            option = f"--{missing.replace('_', '-')}"
+            raise SettingError(said[0], f"needs {missing} ({option}) too; edgellm tls init makes both")
         return self
 
 
@@ -225,8 +245,10 @@ class ModelSettings(Section):
     max_kv_cache_capacity: Tokens | None = Field(
         default=None, description="Tokens of prompt and answer of one sequence. Unset: 8192, or what the model takes."
     )
-    quantisation: Text | None = Field(
-        default=None, description="Weight format a safetensors checkpoint is lowered to. Unset: the runtime's default."
+    quantisation: Literal["auto", "f32", "f16", "q8_0", "q4_0", "q4_1", "as-is"] | None = Field(
+        default=None,
+        description="Weight format a safetensors checkpoint is lowered to; `as-is` is that of a GGUF file. "
+        "Unset: the runtime's default.",
     )
     enable_in_flight_batching: Flag | None = Field(
         default=None,
@@ -301,6 +323,21 @@ class ModelSettings(Section):
     sampling: SamplingSettings = Field(
         default=SamplingSettings(), description="Defaults of this model's sampling fields."
     )
+
+    @field_validator("cpus")
+    @classmethod
+    def _ranges_go_up(cls, cpus: str | None) -> str | None:
+        for part in (cpus or "").split(","):
+            first, dash, last = part.partition("-")
+            if dash and int(last) < int(first):
+                raise ValueError(f"has the range {part}, which ends before it begins")
+        return cpus
+
+    @model_validator(mode="after")
+    def _timeout_can_pass(self) -> ModelSettings:
+        if self.idle_timeout_seconds is not None and self.residency == "always":
+            raise SettingError("idle_timeout_seconds", 'needs residency = "on_demand": an "always" model stays loaded')
+        return self
 
     @field_validator("threads")
     @classmethod

@@ -205,12 +205,27 @@ def test_config_show_is_toml_with_origins_that_reads_back(
     assert shown["models"][0]["sampling"]["top_p"] == 0.5
     again = tmp_path / "again.toml"
     again.write_text(out)
-    assert main(["config", "check", "--config", str(again)]) == 0
+    assert main(["config", "show", "--config", str(again)]) == 0
 
 
 def test_models_list_says_what_is_here_and_how_to_get_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "list"]) == 0
     assert "edgellm models add smollm2-135m-instruct" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [("./none.gguf", 78), ("./folder", 78), ("smollm2-135m-instruct", 0), ("Org/Name@main", 0), ("./here.gguf", 0)],
+)
+def test_config_check_finds_a_path_that_is_not_there(
+    source: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "edgellm.toml"
+    file.write_text(f'cache_dir = "{tmp_path}"\n[[models]]\nsource = "{source}"\n')
+    (tmp_path / "here.gguf").write_bytes(b"GGUF")
+    assert main(["config", "check", "--config", str(file)]) == code
+    err = capsys.readouterr().err
+    assert (f"{file}: models[0].source: {tmp_path / source}" in err) == (code != 0)
 
 
 def test_models_add_refuses_what_the_catalogue_lacks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from edgellm.config import Flag, LoadedSettings, ModelSettings, load_settings
 from edgellm.config.environment import parse_text
 from edgellm.config.load import default_files
+from edgellm.engines.build_profile import AS_IS, QUANTISATIONS
 from edgellm.errors import ConfigError
 
 NO_ENVIRONMENT: dict[str, str] = {"XDG_CONFIG_HOME": "/nonexistent"}
@@ -90,6 +92,21 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
             "edgellm.toml: server.trusted_gateways holds what is no address or network: "
             "'gateway.lan' does not appear to be an IPv4 or IPv6 network",
         ),
+        (
+            '[server]\ncors_origins = ["not a url"]',
+            "edgellm.toml: server.cors_origins holds 'not a url', which is no origin — give SCHEME://HOST or "
+            'SCHEME://HOST:PORT without a path, such as https://app.example, or "*" for any',
+        ),
+        (
+            '[server]\nallowed_hosts = ["a b"]',
+            "edgellm.toml: server.allowed_hosts holds 'a b', which is no host name — give names or addresses without "
+            'scheme and port, such as board.example, .example for every name below it, or "*" for any',
+        ),
+        (
+            "[server]\nport = 1\ntls_key_file = '/x'",
+            "edgellm.toml: server.tls_key_file needs tls_certificate_file (--tls-certificate-file) too; edgellm tls "
+            "init makes both",
+        ),
         ("[server]\ncors_origins = [1]", "edgellm.toml: server.cors_origins must be a text"),
         ("[server]\ninsecure_no_keys = 1", "edgellm.toml: server.insecure_no_keys must be true or false"),
         (
@@ -113,6 +130,23 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
             "and starts with a letter or digit",
         ),
         (
+            "[[models]]\nsource = 'm'\ncpus = 'abc'",
+            "edgellm.toml: models[0].cpus must be a list of CPU numbers and ranges, such as 0-3,6",
+        ),
+        (
+            "[[models]]\nsource = 'm'\ncpus = '0,3-1'",
+            "edgellm.toml: models[0].cpus has the range 3-1, which ends before it begins",
+        ),
+        (
+            "[[models]]\nsource = 'm'\nquantisation = 'q9'",
+            "edgellm.toml: models[0].quantisation must be 'auto', 'f32', 'f16', 'q8_0', 'q4_0', 'q4_1' or 'as-is'",
+        ),
+        (
+            "[[models]]\nsource = 'm'\nidle_timeout_seconds = 5",
+            'edgellm.toml: models[0].idle_timeout_seconds needs residency = "on_demand": an "always" model stays '
+            "loaded",
+        ),
+        (
             "[[models]]\nsource = 'm'\n[models.sampling]\ntemperature = 3",
             "edgellm.toml: models[0].sampling.temperature must be at most 2.0",
         ),
@@ -124,6 +158,42 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named_with_file_and_key(text: str, message: str, tmp_path: Path) -> None:
     assert complaint(text, tmp_path) == message
+
+
+def test_a_file_that_lacks_its_other_is_named_by_its_flag_and_no_other() -> None:
+    flags = {("server", "port"): Flag(8199, "--port"), ("server", "tls_key_file"): Flag("x", "--tls-key-file")}
+    with pytest.raises(ConfigError, match=r"^--tls-key-file: .*needs tls_certificate_file \(--tls-certificate-file\)"):
+        load_settings(environ=NO_ENVIRONMENT, flags=flags)
+
+
+@pytest.mark.parametrize(
+    ("setting", "entries"),
+    [
+        ("cors_origins", ["*", "https://app.example", "http://[::1]:3000", "http://a:80", "app://x"]),
+        ("allowed_hosts", ["*", "board", "board.example", ".local", "::1", "10.0.0.1"]),
+    ],
+)
+def test_entries_of_the_allow_lists_that_can_match_are_taken(setting: str, entries: list[str]) -> None:
+    flags = {("server", setting): Flag(entries, "flag")}
+    settings = load_settings(environ=NO_ENVIRONMENT, flags=flags).settings
+    assert list(getattr(settings.server, setting)) == entries
+
+
+@pytest.mark.parametrize(
+    ("setting", "entry"),
+    [
+        *(("cors_origins", entry) for entry in ("https://a/", "a.example", "https://a b", "https://", "http://a:b")),
+        *(("allowed_hosts", entry) for entry in ("http://a", "a:80", "a/b", "*.example", "[::1]")),
+    ],
+)
+def test_entries_of_the_allow_lists_that_never_match_are_refused(setting: str, entry: str) -> None:
+    with pytest.raises(ConfigError, match=f"flag: server.{setting} holds "):
+        load_settings(environ=NO_ENVIRONMENT, flags={("server", setting): Flag([entry], "flag")})
+
+
+def test_a_models_quantisation_is_one_that_engines_know() -> None:
+    (choice, _) = get_args(ModelSettings.model_fields["quantisation"].annotation)
+    assert get_args(choice) == (*QUANTISATIONS, AS_IS)
 
 
 def test_broken_toml_names_the_file_and_the_place(tmp_path: Path) -> None:
