@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
@@ -38,11 +39,14 @@ def test_each_gets_what_it_gets_alone(daemon: Daemon, sampling: dict[str, float]
 def test_a_client_that_leaves_frees_its_slot(daemon: Daemon, stream: bool) -> None:
     cancelled_before = daemon.scheduling("cancelled")
     with socket.create_connection(daemon.address) as connection:
-        connection.sendall(chat_bytes(stream=stream, **LONG))
+        named = b"Host: localhost\r\nX-Request-ID: leaves-%d" % stream
+        connection.sendall(chat_bytes(stream=stream, **LONG).replace(b"Host: localhost", named))
         daemon.wait_for(lambda: daemon.model_health()["running"] == 1)
         if stream:
             connection.recv(100)
     daemon.wait_for(daemon.is_idle)
+    logged = rf"POST /v1/chat/completions {200 if stream else 499} \S+ s leaves-{stream:d}$"
+    daemon.wait_for(lambda: re.search(logged, daemon.log, re.MULTILINE) is not None)
     daemon.wait_for(lambda: daemon.scheduling("cancelled") > cancelled_before)
 
 

@@ -62,6 +62,7 @@ class Gate:
         answer = _Answer(send, head_only=scope["method"] == "HEAD")
         answer.dialect = dialect_at(_SLASHES.sub("/", scope["path"]))
         headers: Headers = list(scope["headers"])
+        outer_state = scope.get("state", {})
         try:
             origin = cors.origin_of(headers)
             answer.extra_headers += cors.answer_headers(origin, self._settings.cors_origins)
@@ -82,6 +83,7 @@ class Gate:
                 raise BrokenAnswerError from None
             await self._refuse(scope, error, receive, answer)
         finally:
+            outer_state["request_id"] = answer.id  # for the log: a client that left was sent none
             self._counters.answered(answer.route, answer.status)
 
     async def _pass(

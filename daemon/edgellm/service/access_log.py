@@ -12,13 +12,17 @@ from edgellm.api.routes import routes_at
 
 # Asked every few seconds by whoever watches: of interest only when something is searched for.
 _WATCHED_ROUTES = frozenset({"/health/live", "/health/ready", "/health", "/metrics"})
+CLIENT_LEFT = 499  # of nobody's answer: what logs commonly call a client that left before it had one
 _SLASHES = re.compile(r"/{2,}")
 
 _log = logging.getLogger(__name__)
 
 
 class AccessLog:
-    """Wraps the application. A request that is not answered (the client left) is logged with status 0."""
+    """Wraps the application. A request whose client left before its answer began is logged as CLIENT_LEFT.
+
+    Status 0 is one that was broken off: by an error that no answer could be made of, or by the daemon's end.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -29,17 +33,17 @@ class AccessLog:
             return
         began = time.monotonic()
         status = 0
-        request_id = ""
+        state = scope.setdefault("state", {})  # where the application notes the id that an answer would carry
 
         async def noting(message: Message) -> None:
-            nonlocal status, request_id
+            nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                request_id = next((v.decode("latin-1") for k, v in message["headers"] if k == b"x-request-id"), "")
             await send(message)
 
         try:
             await self._app(scope, receive, noting)
+            status = status or CLIENT_LEFT
         finally:
             routes = routes_at(_SLASHES.sub("/", scope["path"]))
             path = routes[0].path if routes else "(no route)"
@@ -53,5 +57,5 @@ class AccessLog:
                 path,
                 status,
                 time.monotonic() - began,
-                request_id,
+                state.get("request_id", ""),
             )

@@ -16,10 +16,12 @@ CANARY = "canary-of-the-prompt"
 
 def ask(method: str, path: str, status: int | None = 200) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["request_id"] = "req-7"
         if status is None:
+            return
+        if status == 0:
             raise ConnectionResetError
-        headers = [(b"x-request-id", b"req-7")]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
 
     async def receive() -> Message:
@@ -63,8 +65,16 @@ def test_probes_are_quiet_unless_they_fail(caplog: pytest.LogCaptureFixture) -> 
     assert len(caplog.records) == 1
 
 
-def test_a_request_without_an_answer_has_status_0(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_that_was_broken_off_has_status_0(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with pytest.raises(ConnectionResetError):
-        ask("POST", "/v1/completions", None)
+        ask("POST", "/v1/completions", 0)
     assert " /v1/completions 0 " in caplog.text
+
+
+def test_a_client_that_left_before_its_answer_is_told_apart(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    ask("POST", "/v1/completions", None)
+    (record,) = caplog.records
+    words = record.getMessage().split(" ")
+    assert (words[2:4], words[-1]) == (["/v1/completions", "499"], "req-7")
