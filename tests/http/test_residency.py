@@ -145,6 +145,17 @@ def test_a_required_model_that_never_fits_ends_the_start(tmp_path: Path, model_s
         daemon.stop()
 
 
+def test_a_required_model_that_is_damaged_ends_the_start_by_name(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+    config = tmp_path / "edgellm.toml"
+    config.write_text(on_demand("a", tiny_models["llama"]) + on_demand("wrong", tiny_models["damaged"]))
+    daemon = Daemon(None, "--config", str(config))
+    try:
+        assert daemon.exit_code() == 65
+        assert f"model wrong did not load: {tiny_models['damaged']}" in daemon.log
+    finally:
+        daemon.stop()
+
+
 def test_a_real_model_and_a_tiny_one_take_turns(serve: START, tiny_models: dict[str, Path], model_source: Path) -> None:
     small = ("max_kv_cache_capacity = 512", "max_batch_size = 2")
     tiny = on_demand("a", tiny_models["llama"], "replicas = 2")

@@ -223,7 +223,7 @@ class Daemon:
             if model.failure and model.spec.required and not model.is_late
         ]
         for name, failure in failed[1:]:
-            _log.error("model %s did not load: %s", name, _as_our_error(name, failure))
+            _log.error("%s", _as_our_error(name, failure))
         for name, failure in failed:
             raise _as_our_error(name, failure)
         self._is_up = True
@@ -301,6 +301,8 @@ def http_settings(settings: Settings) -> HttpSettings:
 
 
 def _as_our_error(model: str, failure: BaseException) -> EdgeLLMError:
+    """It names the model, whatever it was about."""
     if isinstance(failure, EdgeLLMError):
-        return failure
+        said = str(failure)
+        return failure if said.startswith(f"model {model}") else type(failure)(f"model {model} did not load: {said}")
     return WorkerFailedError(f"model {model} did not load ({type(failure).__name__}) — run with --debug to see where")

@@ -222,7 +222,7 @@ def test_each_model_that_does_not_load_is_said_once(caplog: pytest.LogCaptureFix
     async def story() -> None:
         """It ends by itself."""
 
-    with pytest.raises(CheckpointError, match=r"^first\.gguf is damaged$"):
+    with pytest.raises(CheckpointError, match=r"^model first did not load: first\.gguf is damaged$"):
         run(running, story)
     said = [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
     assert said == ["model second did not load: second.gguf is damaged"]
