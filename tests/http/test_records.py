@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from tests.http.conftest import StartDaemon
 from tests.http.daemon_process import Daemon
 
@@ -54,13 +55,30 @@ def test_a_daemon_records_what_became_of_requests_and_no_text(start_daemon: Star
         assert CANARY not in kept
 
 
-def test_a_full_disk_costs_records_and_no_request(start_daemon: StartDaemon) -> None:
-    daemon = start_daemon("--records", "/dev/full")
+def test_a_file_that_cannot_be_written_any_more_costs_records_and_no_request(
+    start_daemon: StartDaemon, tmp_path: Path
+) -> None:
+    path = tmp_path / "folder" / "records.jsonl"
+    path.parent.mkdir()
+    daemon = start_daemon("--records", str(path))
+    path.parent.rename(tmp_path / "moved")
+    daemon.process.send_signal(signal.SIGHUP)
     for number in range(2):
         assert chat_as(daemon, str(number)).status_code == 200
     daemon.wait_for(lambda: 'edgellm_records_total{result="lost"} 2.0' in daemon.get("/metrics").text)
-    assert daemon.log.count("/dev/full cannot be written") == 1
+    assert daemon.log.count(f"{path} cannot be written") == 1
     assert daemon.get("/v1/records/1").json()["outcome"] == "success"
+
+
+@pytest.mark.parametrize(("name", "reason"), [("nowhere/r", "No such file or directory"), (".", "Is a directory")])
+def test_a_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path, name: str, reason: str) -> None:
+    daemon = Daemon(None, "--records", str(tmp_path / name))
+    try:
+        assert daemon.exit_code() == 78
+        assert f"records.file {tmp_path / name} cannot be written ({reason})" in daemon.log
+        assert "listening on" not in daemon.log
+    finally:
+        daemon.stop()
 
 
 def test_prompts_and_answers_are_recorded_when_the_operator_says_so(start_daemon: StartDaemon, tmp_path: Path) -> None:

@@ -205,7 +205,8 @@ class ModelSettings(Section):
     required: Flag = Field(
         default=True,
         description="The daemon ends when this model cannot be loaded at the start, and is ready only while it "
-        "answers. Off: the others are served without it.",
+        "answers. An `on_demand` model is checked at the start too: its files, and whether memory could hold it. "
+        "Off: the others are served without it.",
     )
     residency: Literal["always", "on_demand"] = Field(
         default="always",
@@ -430,8 +431,9 @@ class RecordsSettings(Section):
 
     file: Path | None = Field(
         default=None,
-        description="File that gets the lines, closed to other users; SIGHUP opens it anew. A file that cannot be "
-        "written costs the lines, never a request. `GET /v1/records/ID` shows a client its latest ones.",
+        description="File that gets the lines, closed to other users; SIGHUP opens it anew. One that cannot "
+        "be written ends the start; later that costs the lines, never a request. "
+        "`GET /v1/records/ID` shows a client its latest ones.",
     )
     max_bytes: Annotated[Whole, Field(ge=limits.RECORDS_FILE_BYTES_MIN, le=limits.RECORDS_FILE_BYTES_MAX)] = Field(
         default=64 * 2**20, description="Size of the file at which it is put aside as `FILE.1` and begun anew."

@@ -30,9 +30,10 @@ from edgellm.service.notify import Supervisor
 from edgellm.service.open_files import raise_open_files_limit
 from edgellm.service.reconfiguration import ReadSettings
 from edgellm.service.reload import ReloadedFiles
-from edgellm.service.runner import Application, Daemon, Source
+from edgellm.service.runner import Application, Daemon, Source, record_settings
 from edgellm.service.tls import ServerCertificate
 from edgellm.serving.engine_client import EngineClient
+from edgellm.serving.record_file import check_record_file
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +61,8 @@ def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings) 
     keys = read_keys(settings.server.api_keys_file) if settings.server.api_keys_file else ()
     host = bind_host(settings.server.host, has_keys=bool(keys), insecure_no_keys=settings.server.insecure_no_keys)
     certificate = _certificate(settings)
+    if (records := record_settings(settings)) is not None:
+        check_record_file(records.file.path)
     listener = listen(host, settings.server.port, "https" if certificate else "http")
     raise_open_files_limit(settings.server.connections_max)
     try:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgellm.errors import ConfigError
+
 MODE = 0o600
 LINES_WAITING_MAX = 4_096
 LINE_BYTES_MAX = 2**19  # beyond it a line goes without the texts it may have
@@ -111,14 +113,7 @@ class RecordFile:
     def _open(self) -> None:
         if self._descriptor >= 0:
             return
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not hold it up
-        descriptor = os.open(self._settings.path, flags, MODE)
-        try:
-            self._size_bytes = _make_private(descriptor)
-        except OSError:
-            os.close(descriptor)
-            raise
-        self._descriptor = descriptor
+        self._descriptor, self._size_bytes = _open_private(self._settings.path)
 
     def _rotate(self) -> None:
         self._close_file()
@@ -156,6 +151,29 @@ class _Order:
 
     act: Callable[[], None]
     is_last: bool = False
+
+
+def check_record_file(path: Path) -> None:
+    """Raises ConfigError for a file that cannot be written. Leaves an empty one where there was none."""
+    try:
+        descriptor, _ = _open_private(path)
+    except OSError as error:
+        raise ConfigError(
+            f"records.file {path} cannot be written ({error.strerror}) — set it, or --records, to a file in a folder "
+            "that the daemon may write"
+        ) from None
+    os.close(descriptor)
+
+
+def _open_private(path: Path) -> tuple[int, int]:
+    """The descriptor, and the size in bytes. Raises OSError."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not hold it up
+    descriptor = os.open(path, flags, MODE)
+    try:
+        return descriptor, _make_private(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
 
 
 def _make_private(descriptor: int) -> int:
