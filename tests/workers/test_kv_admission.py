@@ -27,7 +27,7 @@ def test_every_slot_can_be_filled_to_its_end_beside_a_full_cache(tiny_model: Pat
                 assert len(answer) == CAPACITY_TOKENS - generation.prompt_tokens
                 assert generation.report.finish_reasons == {"length": 1}
             with pytest.raises(
-                ContextLengthError, match=r"the prompt has (at least )?\d+ tokens and asks for up to 7 more"
+                ContextLengthError, match=r"the prompt has (at least )?\d+ tokens, and its answer may have up to 7 more"
             ):
                 await begin(client, 7, "too long " * 300)
             assert only_model(client).lanes_lost_total == 0

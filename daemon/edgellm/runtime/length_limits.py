@@ -37,7 +37,7 @@ def _too_long(
     prompt_tokens: int | str, max_tokens: int, limit_name: str, limit_tokens: int, param: str
 ) -> ContextLengthError:
     return ContextLengthError(
-        f"the prompt has {prompt_tokens} tokens and asks for up to {max_tokens} more; the limit of this "
-        f"model is {limit_tokens} tokens ({limit_name}): shorten the prompt",
+        f"the prompt has {prompt_tokens} tokens, and its answer may have up to {max_tokens} more; the limit of "
+        f"this model is {limit_tokens} tokens ({limit_name}): shorten the prompt",
         param=param,
     )

@@ -39,7 +39,9 @@ def test_ids_are_filled_and_the_answer_is_fitted() -> None:
 
 
 def test_a_prompt_over_the_input_limit_names_it_with_the_numbers() -> None:
-    with pytest.raises(ContextLengthError, match=r"11 tokens.* 7 more.* 10 tokens \(max_input_len\)") as refusal:
+    with pytest.raises(
+        ContextLengthError, match=r"11 tokens, and its answer may have up to 7 more; .* 10 tokens \(max_input_len\)"
+    ) as refusal:
         tokenising().encode(ask(words(11), max_tokens=7))
     assert refusal.value.param == "prompt"
 
