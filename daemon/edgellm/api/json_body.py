@@ -85,6 +85,8 @@ def _explained(reason: str) -> str:
     where = f" ({position})" if position else ""
     if "recursion limit" in reason:
         return f"The request body nests too deeply{where}."
+    if "number out of range" in reason:  # whole numbers of more digits than the parser, and Python, take
+        return f"The request body holds a number with too many digits{where}."
     if "surrogate" in reason or "hex escape" in reason or "unicode" in reason:
         return f"The request body holds text that is not valid Unicode{where}."
     return f"The request body is not valid JSON{where}."

@@ -57,6 +57,15 @@ def test_a_body_that_cannot_be_read_is_a_400(body: bytes) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_a_number_of_too_many_digits_is_called_that(sign: str) -> None:
+    assert parse_json_object(b'{"max_tokens": ' + sign.encode() + b"9" * 4000 + b"}")
+    with pytest.raises(
+        RequestError, match=r"^The request body holds a number with too many digits \(line 1 column \d+\)"
+    ):
+        parse_json_object(b'{"max_tokens": ' + sign.encode() + b"9" * 5000 + b"}")
+
+
 def test_escaped_characters_arrive_as_they_were_meant() -> None:
     value = parse_json_object(b'{"text": "\\ud83d\\ude00 \\u0000 \\n"}')
     assert value == {"text": "\U0001f600 \x00 \n"}
