@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Protocol, TextIO
 
@@ -58,16 +58,33 @@ def run(namespace: argparse.Namespace) -> int:
         raise UsageError("--temperature must be a finite number")
     if namespace.local and (namespace.url or namespace.model):
         raise UsageError("--local loads a model here; it goes with neither --url nor --model")
+    for words, option in (
+        (namespace.question, "QUESTION"),
+        (namespace.system, "--system"),
+        (namespace.model, "--model"),
+    ):
+        if words is not None:
+            _text(words.__str__, option)
     opening: list[Message] = [{"role": "system", "content": namespace.system}] if namespace.system else []
     question = namespace.question
     if question is None and not sys.stdin.isatty():
-        question = sys.stdin.read()
+        question = _text(sys.stdin.read, "standard input")
     if question is not None and not question.strip():
         raise UsageError("there is no question — give one as an argument or on standard input")
     with closing(_conversant(namespace)) as conversant:
         if question is not None:
             return _ask_once(conversant, [*opening, {"role": "user", "content": question}], sys.stdout)
         return converse(conversant, opening, sys.stdout)
+
+
+def _text(read: Callable[[], str], where: str) -> str:
+    """What was read. Raises UsageError for bytes that are no text, also where Python let surrogates stand for them."""
+    try:
+        text = read()
+        text.encode()
+    except UnicodeError:
+        raise UsageError(f"{where} is not UTF-8 — convert it first") from None
+    return text
 
 
 def _conversant(namespace: argparse.Namespace) -> Conversant:
@@ -113,12 +130,15 @@ def converse(conversant: Conversant, opening: list[Message], output: TextIO) -> 
     messages = list(opening)
     while True:
         try:
-            question = input(PROMPT).strip()
+            question = _text(lambda: input(PROMPT).strip(), "the question")
         except EOFError:
             output.write("\n")
             return 0
         except KeyboardInterrupt:
             output.write(f"\n{HELP}\n")
+            continue
+        except UsageError as error:
+            output.write(f"[{error}]\n")
             continue
         if question in ("/exit", "/quit"):
             return 0

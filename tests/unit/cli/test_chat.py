@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
@@ -125,6 +128,31 @@ def test_an_empty_pipe_is_a_usage_error(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     assert main(["chat"]) == 64
     assert "there is no question" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C", "POSIX"])
+def test_piped_bytes_that_are_no_text_are_called_that(locale: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "edgellm", "chat"],
+        input=b"\xff\xfe\n",
+        env={**os.environ, "LC_ALL": locale},
+        capture_output=True,
+        check=False,
+    )
+    assert (told.returncode, told.stdout) == (64, b"")
+    assert told.stderr.startswith(b"edgellm: standard input is not UTF-8")
+    assert told.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [(["a\udcff"], "QUESTION"), (["a", "--system", "\udcff"], "--system"), (["a", "--model", "\udcff"], "--model")],
+)
+def test_an_argument_that_is_no_text_is_named(
+    arguments: list[str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["chat", *arguments]) == 64
+    assert capsys.readouterr().err.startswith(f"edgellm: {name} is not UTF-8")
 
 
 @pytest.mark.parametrize(
@@ -257,6 +285,15 @@ def test_a_conversation_keeps_its_turns_until_reset(monkeypatch: pytest.MonkeyPa
         ["s", "q3"],
     ]
     assert "A1\n" in output.getvalue()
+
+
+def test_bytes_that_are_no_text_cost_their_turn_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    conversant = FakeConversant([["A"]])
+    type_lines(monkeypatch, ["\udcff", "q"])
+    output = io.StringIO()
+    assert chat.converse(conversant, [], output) == 0
+    assert "[the question is not UTF-8" in output.getvalue()
+    assert [message["content"] for message in conversant.asked[0]] == ["q"]
 
 
 def test_an_interrupt_stops_the_answer_and_not_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
