@@ -8,8 +8,13 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
+
+from edgellm.serving.load_failure import cause_for_log
+from edgellm.serving.model import ModelState, ServedModel
 
 REDRAW_SECONDS = 0.5
 HEARTBEAT_SECONDS = 10.0
@@ -39,32 +44,55 @@ class LossyOutput:
             pass
 
 
-class StageLines:
-    """One line a stage; on a terminal its fraction is redrawn in place, elsewhere repeated now and then."""
+@dataclass(slots=True)
+class _Shown:
+    """What was last said of a model, and when."""
 
-    def __init__(self, stream: LossyOutput) -> None:
+    stage: str
+    amount: str
+    seconds: float
+
+
+class StageLines:
+    """One line a stage; on a terminal its fraction is redrawn in place, elsewhere repeated now and then.
+
+    With ``several`` models every line begins with its model's name, and only the last one's line is redrawn.
+    """
+
+    def __init__(self, stream: LossyOutput, *, several: bool = False) -> None:
         self._stream = stream
+        self._several = several
         self._terminal = stream.isatty()
         self._began = time.monotonic()
-        self._shown_text = ""
-        self._shown_seconds = 0.0
+        self._shown: dict[str, _Shown] = {}
+        self._last_model = ""
         self._open_line = False
 
     def show(self, model: str, stage: str, fraction: float | None) -> None:
-        text = stage if model in stage else f"{model}: {stage}"
-        now = time.monotonic()
-        is_new = text != self._shown_text
-        interval = REDRAW_SECONDS if self._terminal else HEARTBEAT_SECONDS
-        if not is_new and now - self._shown_seconds < interval:
-            return
-        self._shown_text, self._shown_seconds = text, now
+        text = stage if model in stage and not self._several else f"{model}: {stage}"
         amount = "" if fraction is None else f" {fraction:.0%}"
+        now = time.monotonic()
+        shown = self._shown.get(model)
+        is_new = shown is None or shown.stage != stage
+        if shown is not None and not is_new and not self._is_due(model, shown, amount, now):
+            return
+        self._shown[model] = _Shown(stage, amount, now)
+        self._last_model = model
         if self._terminal and not is_new:
             self._stream.write(f"\r\x1b[2K{text}{amount} … {now - self._began:.0f} s")
         else:
             self.end_line()
             self._stream.write(f"{text}{amount} …{'' if self._terminal else chr(10)}")
         self._open_line = self._terminal
+
+    def _is_due(self, model: str, shown: _Shown, amount: str, now_seconds: float) -> bool:
+        """To be said again within its stage: where nothing moves, one model alone still shows that it lives."""
+        interval = REDRAW_SECONDS if self._terminal else HEARTBEAT_SECONDS
+        if now_seconds - shown.seconds < interval:
+            return False
+        if self._terminal:
+            return model == self._last_model
+        return not self._several or amount != shown.amount
 
     def end_line(self) -> None:
         if self._open_line:
@@ -74,6 +102,19 @@ class StageLines:
     @property
     def elapsed_seconds(self) -> float:
         return time.monotonic() - self._began
+
+
+def how_models_are(models: Sequence[ServedModel]) -> str:
+    """A line for each where there are several, or one that failed; empty for one that is well."""
+    if len(models) < 2 and not any(model.failure for model in models):
+        return ""
+    return "\n".join(f"  model   {model.name}: {_how_it_is(model)}" for model in models)
+
+
+def _how_it_is(model: ServedModel) -> str:
+    if model.failure is not None:
+        return f"{model.state.value}: {cause_for_log(model.failure)}"
+    return "loaded when it is asked for" if model.state is ModelState.UNLOADED else model.state.value
 
 
 def how_to_talk(base_url: str, model: str, *, with_key: bool, authority: Path | None = None) -> str:

@@ -23,7 +23,7 @@ from edgellm.service import logs
 from edgellm.service.address import Listener
 from edgellm.service.admin_messages import Reload
 from edgellm.service.admin_server import AdminServer
-from edgellm.service.greeting import LossyOutput, StageLines, how_to_talk
+from edgellm.service.greeting import LossyOutput, StageLines, how_models_are, how_to_talk
 from edgellm.service.heartbeat import Heartbeat, serving_text
 from edgellm.service.models import serving_settings
 from edgellm.service.notify import Supervisor
@@ -202,7 +202,7 @@ class Daemon:
 
     async def _watch_loading(self, client: EngineClient) -> None:
         """Show the stages, then READY. Raises the failure of a required model."""
-        lines = StageLines(self._output)
+        lines = StageLines(self._output, several=len(client.models) > 1)
         opened = asyncio.create_task(client.opened())
         try:
             while not opened.done():
@@ -229,6 +229,8 @@ class Daemon:
         self._is_up = True
         self._supervisor.ready(serving_text(client.models, self._listener.url))
         self._say(f"ready after {lines.elapsed_seconds:.1f} s")
+        if states := how_models_are(client.models):
+            self._output.write(f"{states}\n")
         well = [model.name for model in client.models if model.state is not ModelState.UNAVAILABLE]
         if well:
             self._output.write(f"\n{self._how_to_talk(well[0])}\n\n")

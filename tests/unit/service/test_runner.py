@@ -321,3 +321,4 @@ def test_a_model_that_is_not_required_may_be_missing(caplog: pytest.LogCaptureFi
 
     run(running, story)
     assert "model spare did not load: weights.gguf is damaged" in caplog.text
+    assert "  model   tiny: ready\n  model   spare: unavailable: weights.gguf is damaged\n" in running.output.getvalue()
