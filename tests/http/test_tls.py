@@ -78,6 +78,8 @@ def test_only_who_trusts_the_authority_talks_to_it(secure: Daemon, authority: Pr
     assert trusting.returncode == 0, trusting.stderr
     distrustful = edgellm("chat", "Hi", "--url", secure.url)
     assert distrustful.returncode == 69
+    assert f"the certificate of {secure.url} is not trusted" in distrustful.stderr
+    assert "SSL_CERT_FILE=…/ca.crt" in distrustful.stderr
     assert "Traceback" not in distrustful.stderr
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 import sys
 import time
 from collections.abc import Generator
@@ -11,7 +12,9 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from edgellm.cli.arguments import UsageError
+from edgellm.cli.chat import KEY_VARIABLE
 from edgellm.errors import EdgeLLMError
+from edgellm.service.tls import AUTHORITY_FILE
 
 CONNECT_SECONDS_MAX = 10.0
 ANSWER_SECONDS_MAX = 900.0  # between two pieces: a queue of other people's requests may be before ours
@@ -98,6 +101,11 @@ class Server:
                 return connection, response
             error = _error_of(response)
             connection.close()
+            if response.status == 401:
+                remedy = f"send another key: with --api-key-file FILE, or in {KEY_VARIABLE}"
+                if "Authorization" not in self._headers:
+                    remedy = f"give your key with --api-key-file FILE, or in {KEY_VARIABLE}"
+                raise KeyRefusedError(f"the server answered 401: {error.get('message', 'no reason')} — {remedy}")
             if response.status != 503 or error.get("code") != "model_loading":
                 raise _kind_of(response.status)(
                     f"the server answered {response.status}: {error.get('message', 'no reason')}"
@@ -119,6 +127,18 @@ class Server:
             payload = None if body is None else json.dumps(body).encode()
             connection.request(method, f"{self._url.path}{path}", payload, self._headers)
             return connection, connection.getresponse()
+        except ssl.SSLCertVerificationError as error:
+            connection.close()
+            raise ServerAnswerError(
+                f"the certificate of {self._url.scheme}://{self._url.netloc} is not trusted ({error.verify_message}) — "
+                f"for one of edgellm tls init set SSL_CERT_FILE=…/{AUTHORITY_FILE}, a copy of the server's file"
+            ) from None
+        except ssl.SSLError as error:
+            connection.close()
+            raise ServerAnswerError(
+                f"what answers at {self._url.netloc} does not speak HTTPS ({error.reason}) — try --url "
+                f"http://{self._url.netloc}"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             reason = getattr(error, "strerror", None) or type(error).__name__

@@ -46,7 +46,9 @@ ACTIONS: Mapping[str, Action] = {
     "pin": Action("keep an engine from being evicted", "edgellm.cli.engine_removal"),
     "unpin": Action("let an engine be evicted again", "edgellm.cli.engine_removal"),
     "export": Action("write an engine, and what it needs, into one file", "edgellm.cli.engine_archive"),
-    "import": Action("check such a file and take its engine into the store", "edgellm.cli.engine_archive"),
+    "import": Action(
+        "check an archive of edgellm engine export, and take its engine into the store", "edgellm.cli.engine_archive"
+    ),
     "keygen": Action("make a key that archives are signed with", "edgellm.cli.engine_archive"),
 }
 

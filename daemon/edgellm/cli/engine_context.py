@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 MODEL_HELP = (
     "a catalogue name, a Hugging Face id, a GGUF file or a safetensors directory (default: the configured models)"
 )
-ENTRY_HELP = "an engine's name as edgellm engine list has it, or the first digits of its key"
 _MIN_KEY_DIGITS = 4
+ENTRY_HELP = (
+    f"an engine's name as edgellm engine list has it, or at least {_MIN_KEY_DIGITS} of the first digits of its key"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,11 @@ class EngineContext:
             matches = [entry for entry in found if name in (entry.name, f"{entry.root}/{entry.name}")]
             if not matches and len(name) >= _MIN_KEY_DIGITS:
                 matches = [entry for entry in found if entry.short_key.startswith(name)]
+            if not matches and len(name) < _MIN_KEY_DIGITS:
+                raise UsageError(
+                    f"there is no engine {name!r} — give its name, or at least {_MIN_KEY_DIGITS} digits of its key, as "
+                    "edgellm engine list has them"
+                )
             if not matches:
                 raise UsageError(f"there is no engine {name!r} — see edgellm engine list")
             if len({entry.short_key for entry in matches}) > 1:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from edgellm.engines.bundle import Bundle
-from edgellm.engines.cache_directory import default_cache_dir, engines_dir, models_dir
+from edgellm.engines.cache_directory import default_cache_dir, engines_dir, models_dir, require_folder
 from edgellm.engines.embedding_output import embedding_output
 from edgellm.engines.native_builder import has_engine_of_gguf
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
@@ -90,6 +90,7 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
 
 def engine_store(options: LLMOptions, cache_dir: Path) -> Store:
     """The store that ``options`` name: the read-only roots, and the writable one below ``cache_dir``."""
+    require_folder(cache_dir)
     read_only = [Path(root).expanduser() for root in options.read_only_engine_dirs]
     return Store(
         engines_dir(cache_dir),

@@ -12,7 +12,7 @@ from typing import Any
 
 from edgellm.config import ModelSettings, Settings
 from edgellm.config.limits import MODEL_NAME_PATTERN
-from edgellm.engines.cache_directory import models_dir
+from edgellm.engines.cache_directory import models_dir, require_folder
 from edgellm.engines.catalogue import CATALOGUE
 from edgellm.engines.hub.hub_id import parse_hub_id
 from edgellm.engines.native_builder import has_engine_of_gguf
@@ -37,6 +37,7 @@ _LIMITS_OF_A_MODEL = ("max_queued_requests", "queue_timeout_seconds", "request_t
 
 def model_specs(settings: Settings) -> Sequence[ModelSpec]:
     """One spec a served model. Raises for a source that is not there, and for two models of one name."""
+    require_folder(settings.cache_dir)
     specs = [_spec(model, settings) for model in settings.served_models]
     check_names(specs)
     return specs

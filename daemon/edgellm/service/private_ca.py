@@ -60,6 +60,8 @@ class PrivateCa:
             if is_new:
                 self._make_ca(names[0])
             self._make_server(names[0], alternatives)
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigError(f"{self.folder} is not a folder, or lies below a file — name another --folder") from None
         except OSError as error:
             raise ConfigError(f"{error.filename or self.folder}: {error.strerror}") from None
         return is_new

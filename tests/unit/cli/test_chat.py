@@ -164,7 +164,26 @@ def test_the_exit_code_tells_a_refused_request_from_a_server_that_is_not_well(
 ) -> None:
     server.status = status
     assert main(["chat", "Hi", "--url", server.url]) == code
-    assert capsys.readouterr().err == f"edgellm: the server answered {status}: no room\n"
+    err = capsys.readouterr().err
+    assert err.startswith(f"edgellm: the server answered {status}: no room")
+    assert err.count("\n") == 1
+    assert ("— give your key with --api-key-file FILE, or in EDGELLM_API_KEY" in err) == (status == 401)
+
+
+def test_a_key_that_is_refused_is_told_from_none(
+    server: Scripted, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGELLM_API_KEY", "wrong")
+    server.status = 401
+    assert main(["chat", "Hi", "--url", server.url]) == 77
+    assert "— send another key: with --api-key-file FILE, or in EDGELLM_API_KEY" in capsys.readouterr().err
+
+
+def test_a_server_that_speaks_no_https_is_told(server: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "Hi", "--url", server.url.replace("http:", "https:")]) == 69
+    err = capsys.readouterr().err
+    assert "does not speak HTTPS" in err
+    assert f"try --url {server.url.removesuffix('/v1')}" in err
 
 
 def test_no_server_is_one_line_with_remedies(capsys: pytest.CaptureFixture[str]) -> None:

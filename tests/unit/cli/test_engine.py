@@ -49,6 +49,15 @@ def engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(tmp_path / "cache", capsys)
 
 
+def test_a_key_is_named_by_four_digits_or_more(engine: Command, gguf: Path) -> None:
+    (built,) = engine.json("build", str(gguf), "--runtime", "native")
+    assert built["name"] in engine("show", built["key"][:4])
+    for action in ("show", "pin"):
+        said = engine(action, built["key"][:3], code=64)
+        assert "give its name, or at least 4 digits of its key" in said
+    assert "see edgellm engine list" in engine("show", "no-such-engine", code=64)
+
+
 def test_what_is_there_and_cannot_be_read_is_explained(engine: Command, gguf: Path) -> None:
     words = (str(gguf), "--runtime", "native")
     (built,) = engine.json("build", *words)

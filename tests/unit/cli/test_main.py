@@ -228,6 +228,28 @@ def test_config_check_finds_a_path_that_is_not_there(
     assert (f"{file}: models[0].source: {tmp_path / source}" in err) == (code != 0)
 
 
+@pytest.mark.parametrize("place", ["file", "file/below"])
+@pytest.mark.parametrize(
+    "words",
+    [("serve", "--port", "0"), ("engine", "list"), ("engine", "prune"), ("models", "list"), ("prewarm",)],
+)
+def test_a_cache_that_is_a_file_is_named_with_its_option(
+    words: tuple[str, ...], place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main([*words, "--cache-dir", str(tmp_path / place)]) == 78
+    err = err_of(capsys)
+    assert f"cache_dir {tmp_path / place}: {tmp_path / 'file'} is not a folder" in err
+    assert "--cache-dir" in err
+
+
+def test_certificates_go_into_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert main(["tls", "init", "--folder", str(place)]) == 78
+        assert f"{place} is not a folder, or lies below a file — name another --folder" in err_of(capsys)
+
+
 def test_models_add_refuses_what_the_catalogue_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "add", "nothing"]) == 64
     assert "it has: smollm2-135m-instruct" in err_of(capsys)

@@ -130,8 +130,8 @@ def verify(signature: bytes | None, contents: bytes, trusted: Sequence[TrustedKe
     if known is None:
         shown = base64.b64encode(public_key).decode()
         raise EngineUntrustedError(
-            f"{path}: signed with the key {shown}, which is none of the {len(trusted)} that engines.trusted_keys_file "
-            "has: add it there if you trust whoever holds it"
+            f"{path}: signed with the key {shown}, which engines.trusted_keys_file does not hold: add it "
+            "there if you trust whoever holds it"
         )
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(value, _CONTEXT + contents)
