@@ -6,14 +6,14 @@ import argparse
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgellm.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edgellm.service.install import Mode, Target
+    from edgellm.service.install import Change, Mode, Target
 
 VENV_COMMAND = "opt/edgellm/bin/edgellm"
 UNITS = ("edgellm.service", "edgellm-prewarm.service")
@@ -52,14 +52,18 @@ def run(namespace: argparse.Namespace) -> int:
     gpu = target.has_gpu if namespace.gpu == "auto" else namespace.gpu == "yes"
     files = system_files(mode, target, gpu=gpu)
     changes = install_files(mode, target, files, dry_run=namespace.dry_run)
-    for change in changes:
-        print(change)
+    show_changes(changes, dry_run=namespace.dry_run)
     run_commands(_commands(mode, target, list(files)), dry_run=namespace.dry_run)
-    if mode is Mode.VENV and not target.path(VENV_COMMAND).exists():
-        _note(f"/{VENV_COMMAND} is not there yet: python3 -m venv /opt/edgellm, then pip install edgellm into it")
+    lacks_program = mode is Mode.VENV and not target.path(VENV_COMMAND).exists()
+    if lacks_program:
+        _note(
+            f"/{VENV_COMMAND} is not there yet, and the service cannot start without it — "
+            "first python3 -m venv /opt/edgellm, then pip install edgellm into it"
+        )
     gpu_text = "with a GPU" if gpu else "without a GPU"
     done = "nothing changed" if not changes else "would be installed" if namespace.dry_run else "installed"
-    print(f"{mode.value}, {gpu_text}: {done}")
+    lacking = f", but the service cannot start before /{VENV_COMMAND} is there" if lacks_program else ""
+    print(f"{mode.value}, {gpu_text}: {done}{lacking}")
     return 0
 
 
@@ -86,6 +90,11 @@ def _commands(mode: Mode, target: Target, names: Sequence[str]) -> list[list[str
 
 def _files_in(folder: str, names: Sequence[str]) -> list[str]:
     return [path.name for path in map(Path, names) if path.parent.name == folder]
+
+
+def show_changes(changes: Iterable[Change], *, dry_run: bool) -> None:
+    for change in changes:
+        print(f"would be {change}" if dry_run else change)
 
 
 def run_commands(commands: Sequence[Sequence[str]], *, dry_run: bool) -> None:

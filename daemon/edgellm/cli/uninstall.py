@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from edgellm.cli.install import FACTS_UNIT, UNITS, add_target_options, run_commands, target_of
+from edgellm.cli.install import FACTS_UNIT, UNITS, add_target_options, run_commands, show_changes, target_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +23,7 @@ def run(namespace: argparse.Namespace) -> int:
         if target.is_running_systemd:
             commands.insert(0, ["systemctl", "stop", *UNITS])
         run_commands(commands, dry_run=namespace.dry_run)
-    for change in remove_files(target, dry_run=namespace.dry_run):
-        print(change)
+    show_changes(remove_files(target, dry_run=namespace.dry_run), dry_run=namespace.dry_run)
     if target.is_running_systemd:
         run_commands([["systemctl", "daemon-reload"]], dry_run=namespace.dry_run)
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgellm.cli.install import VENV_COMMAND
 from edgellm.cli.main import main
 from edgellm.errors import ConfigError
 from edgellm.service.install import Mode, Target, install_files, installed_mode, remove_files, system_files
@@ -157,10 +158,22 @@ def test_the_command_refuses_a_root_that_is_none(tmp_path: Path, capsys: pytest.
 def test_the_command_says_what_it_would_run(target: Target, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--root", str(target.root), "--dry-run"]
     assert main(["install", "--mode", "venv", "--gpu", "yes", *arguments]) == 0
-    said = capsys.readouterr().out
+    said, noted = capsys.readouterr()
+    assert f"would be made     {target.path(CONFIG)}\n" in said
+    assert not any(line.startswith(("made", "changed", "removed", "kept")) for line in said.splitlines())
+    assert "/opt/edgellm/bin/edgellm is not there yet, and the service cannot start without it — first" in noted
     assert f"would run systemd-sysusers --root={target.root} edgellm.conf edgellm-gpu.conf" in said
     assert f"would run systemctl --root={target.root} --quiet enable edgellm.service" in said
-    assert "venv, with a GPU: would be installed" in said
+    assert (
+        "venv, with a GPU: would be installed, but the service cannot start before /opt/edgellm/bin/edgellm is there\n"
+    ) in said
+    program = target.path(VENV_COMMAND)
+    program.parent.mkdir(parents=True)
+    program.touch()
+    assert main(["install", "--mode", "venv", *arguments]) == 0
+    said, noted = capsys.readouterr()
+    assert said.endswith("venv, without a GPU: would be installed\n")
+    assert noted == ""
     assert main(["install", "--mode", "container", *arguments]) == 0
     said = capsys.readouterr().out
     assert "enable edgellm-device-facts.service\n" in said
