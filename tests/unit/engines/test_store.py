@@ -100,6 +100,9 @@ def test_a_bundle_is_built_once_and_found_again(source: ModelSource, cache: Path
     assert built.directory.name.startswith("copy-")
     assert visible(cache) == [built.directory.name]
     stages = list(dict.fromkeys(progress.stage for progress in seen))
+    ends = {progress.stage: progress.fraction for progress in seen if progress.total_bytes}
+    assert ends.keys() == {"copy", "hash"}
+    assert set(ends.values()) == {1.0}
     assert stages[-3:] == ["validate", "hash", "publish"]
     seen.clear()
     assert stored_bundle(source, cache, on_progress=seen.append) == built
@@ -304,7 +307,9 @@ def test_a_newer_manifest_is_refused_by_name_and_left_alone(source: ModelSource,
 def test_verify_names_the_file_with_a_flipped_byte(source: ModelSource, cache: Path, name: str) -> None:
     bundle = stored_bundle(source, cache)
     (entry,) = engines(cache).entries()
-    assert engines(cache).verify(entry) == []
+    seen: list[Progress] = []
+    assert engines(cache).verify(entry, seen.append) == []
+    assert [seen[0].fraction, seen[-1].fraction] == [0.0, 1.0]
     path = bundle.directory / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0x10

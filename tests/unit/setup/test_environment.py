@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,3 +150,19 @@ def test_a_failed_command_shows_its_last_lines_and_the_log(
         )
     assert log.read_text() == "one\ntwo\n"
     assert "probe: failed" in capsys.readouterr().err
+
+
+def test_a_line_that_is_too_long_ends_after_a_word(
+    environment: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = sys.modules["progress"]
+    monkeypatch.setattr(progress, "HEARTBEAT_SECONDS", 0.0)
+    display = progress._Display("probe")
+    display.update("seven words " * 20)
+    display.update("w" * 200)
+    display.update("short")
+    _, long, one_word, short = capsys.readouterr().err.splitlines()
+    assert long.endswith((" seven …", " words …"))
+    assert 80 < len(long) <= progress.LINE_COLUMNS_MAX
+    assert re.fullmatch(r"probe … \d+ s …", one_word)
+    assert re.fullmatch(r"probe … \d+ s short", short)
