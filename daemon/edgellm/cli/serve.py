@@ -22,7 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "model_argument",
         metavar="MODEL",
         nargs="*",
-        help="SOURCE or NAME=SOURCE: a name of edgellm models list, a GGUF file or a safetensors directory "
+        help="SOURCE or NAME=SOURCE: a name of edgellm models list, a Hugging Face id (ORG/NAME, ORG/NAME@REVISION, "
+        "ORG/NAME:GGUF), a GGUF file or a safetensors directory "
         "(default: the models of the configuration file, else smollm2-135m-instruct)",
     )
     parser.add_argument("--model", metavar="NAME=SOURCE", action="append", help="the same, as an option; repeatable")

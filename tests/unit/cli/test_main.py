@@ -13,6 +13,7 @@ from tests.models.tiny_gguf import write_gguf
 
 from edgellm.cli import main as cli
 from edgellm.cli.main import VERBS, main
+from edgellm.engines.build_profile import QUANTISATIONS
 from edgellm.errors import CheckpointError
 
 NO_CONFIG = {"XDG_CONFIG_HOME": "/nonexistent"}
@@ -248,6 +249,12 @@ def test_certificates_go_into_no_file(tmp_path: Path, capsys: pytest.CaptureFixt
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         assert main(["tls", "init", "--folder", str(place)]) == 78
         assert f"{place} is not a folder, or lies below a file — name another --folder" in err_of(capsys)
+
+
+def test_the_readme_lists_the_verbs_and_the_weight_formats() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    assert f"- `edgellm {' | '.join(VERBS)}`." in readme
+    assert f"`--quantisation {'|'.join(name for name in QUANTISATIONS if name != 'auto')}`" in readme
 
 
 def test_models_add_refuses_what_the_catalogue_lacks(capsys: pytest.CaptureFixture[str]) -> None:
