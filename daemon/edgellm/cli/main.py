@@ -79,6 +79,7 @@ def parser_of(name: str) -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code. Errors that edgellm raises on purpose are one line on standard error."""
+    _open_what_is_closed()
     _show_what_the_terminal_cannot()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words or os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
@@ -117,6 +118,18 @@ def _defect(error: Exception, debug: bool) -> int:
 def _say_no_more() -> None:
     """Nothing more can be said on standard output, not even what is buffered for the interpreter's exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_what_is_closed() -> None:
+    """Whoever started us with a standard stream closed wants nothing of it: it is empty, and takes all that is written.
+
+    With its number taken, no file or socket of ours gets it, nor what programs that we start write to it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # in the order of their numbers
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # it stays open
 
 
 def _show_what_the_terminal_cannot() -> None:

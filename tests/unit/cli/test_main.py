@@ -143,6 +143,48 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert (completed.returncode, completed.stderr) == (141, "")
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("--help", 0),
+        ("serve --help", 0),
+        ("models list", 0),
+        ("config show", 0),
+        ("keys list --api-keys-file /nonexistent/keys", 78),
+        ("engine list", 0),
+        ("chat", 64),
+        ("frob", 64),
+    ],
+)
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_standard_stream_is_one_that_nobody_reads(words: str, code: int, closed: str) -> None:
+    def ran(redirection: str) -> tuple[int, str, str]:
+        command = ["sh", "-c", f'exec "$0" -m edgellm {words} {redirection}', sys.executable]
+        completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        return completed.returncode, completed.stdout, completed.stderr
+
+    expected_code, output, errors = ran("")
+    assert expected_code == code
+    got = ran(closed)
+    assert got == (
+        expected_code,
+        "" if ">&-" in closed.replace("2>&-", "") else output,
+        "" if "2>&-" in closed else errors,
+    )
+
+
+def test_nothing_that_is_opened_takes_the_place_of_a_closed_stream() -> None:
+    program = (
+        "import os; from edgellm.cli.main import main; main(['version']);"
+        "print(sorted(os.readlink(f'/proc/self/fd/{number}') for number in (1, 2)), file=open('/dev/fd/3', 'w'));"
+        "os.system('echo lost; echo lost >&2')"
+    )
+    command = ["sh", "-c", 'exec "$0" -c "$1" 3>&1 >&- 2>&-', sys.executable, program]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.stdout == "['/dev/null', '/dev/null']\n"
+    assert completed.stderr == ""
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("arguments", [["--help"], ["version"], ["serve", "--help"], ["config", "show"]])
 def test_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
