@@ -153,3 +153,23 @@ def test_a_call_of_the_models_own_that_was_cut_off_stays_text_in_its_place(strea
             assert message["stop_reason"] == "max_tokens"
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "may_leave_it_out"),
+    [
+        ("/v1/chat/completions", {"messages": USER}, True),
+        ("/v1/responses", {"input": "Hi"}, True),
+        ("/v1/completions", {"prompt": "Hi"}, False),
+        ("/v1/embeddings", {"input": "Hi"}, False),
+        ("/v1/messages", {"messages": USER, "max_tokens": 9}, False),
+    ],
+)
+def test_who_may_leave_out_the_only_model(path: str, body: dict[str, Any], may_leave_it_out: bool) -> None:
+    async def scenario() -> None:
+        async with application(ScriptedLane(say_words("a"))) as (client, _):
+            answer = await client.post(path, body)
+            assert answer.status == (200 if may_leave_it_out else 400)
+            assert may_leave_it_out or "model is required" in answer.json["error"]["message"]
+
+    run(scenario())
