@@ -20,6 +20,7 @@
     ├── RuntimeUnavailableError      no usable runtime on this machine
     ├── PortUnavailableError         the address to serve on is taken
     ├── DaemonUnreachableError       no daemon answers on its admin socket
+    ├── LoadUnfinishedError          a model was still loading when the wait for it ended, or was given up
     ├── AdminAccessError             the daemon does not take orders from this user
     ├── ForcedShutdownError          it ended, and had to cut requests short or kill workers for it
     ├── RequestError                 one request is wrong; it names the field
@@ -152,6 +153,11 @@ class PortUnavailableError(EdgeLLMError):
 class DaemonUnreachableError(EdgeLLMError):
     code = "daemon_unreachable"
     exit_code = 69
+
+
+class LoadUnfinishedError(EdgeLLMError):
+    code = "load_unfinished"
+    exit_code = 75
 
 
 class AdminAccessError(EdgeLLMError):

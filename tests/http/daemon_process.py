@@ -145,9 +145,9 @@ class Daemon:
                 pass
             return received
 
-    def reload(self) -> tuple[int, str]:
+    def reload(self, *options: str) -> tuple[int, str]:
         """Exit code of ``edgellm reload``, and what it says."""
-        command = [sys.executable, "-m", "edgellm", "reload", "--admin-socket", str(self.admin_socket)]
+        command = [sys.executable, "-m", "edgellm", "reload", "--admin-socket", str(self.admin_socket), *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=STATE_DEADLINE_SECONDS)
         return done.returncode, done.stdout + done.stderr
 

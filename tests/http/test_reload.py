@@ -47,7 +47,14 @@ class Configured:
         assert self.daemon is not None
         code, said = self.daemon.reload()
         assert code == 0, said
-        return said.splitlines()
+        return self.what_changed(said)
+
+    def what_changed(self, said: str) -> list[str]:
+        """Without the lines that say who answered and how to go on."""
+        assert self.daemon is not None
+        first, *lines = said.splitlines()
+        assert first == f"daemon of pid {self.daemon.process.pid}, configuration file {self.file}:"
+        return [line for line in lines if not line.startswith("GET /v1/models")]
 
 
 @pytest.fixture
@@ -98,7 +105,7 @@ def test_models_come_and_go_under_a_stream_that_is_not_dropped(configured: Confi
     daemon = configured.start()
     stream = Stream(daemon, "b")
     configured.write(configured.model("a"), configured.model("c", "qwen2", 'aliases = ["see"]'))
-    assert configured.reload() == ["model b: removed; 1 request(s) finish first", "model c: added"]
+    assert configured.reload() == ["model b: removed; 1 request(s) finish first", "model c: added, and loading"]
     assert set(models(daemon)) == {"a", "c", "see"}
     gone = ask(daemon, "b")
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "model_not_found")
@@ -125,7 +132,7 @@ def test_a_model_is_replaced_while_requests_keep_coming(configured: Configured) 
             pool.submit(keep_asking)
         (before,) = worker_pids(daemon)
         configured.write(configured.model("a", "qwen2", "max_batch_size = 2"))
-        assert configured.reload() == ["model a: replaced; what it runs finishes first"]
+        assert configured.reload() == ["model a: being replaced; what it runs finishes first"]
         daemon.wait_for(lambda: before not in worker_pids(daemon) and len(worker_pids(daemon)) == 1)
         stopped.set()
     assert set(codes) == {200}
@@ -210,7 +217,8 @@ def test_reloads_at_the_same_time_follow_each_other(configured: Configured) -> N
     configured.write(configured.model("a"), configured.model("b"))
     with ThreadPoolExecutor(4) as pool:
         said = list(pool.map(lambda _: daemon.reload(), range(4)))
-    assert sorted(text.strip() for _, text in said) == ["model b: added"] + ["nothing changed"] * 3
+    changed = sorted(line for _, text in said for line in configured.what_changed(text))
+    assert changed == ["model b: added, and loading"] + ["nothing changed"] * 3
     # Back and forth, faster than models open.
     for _ in range(3):
         configured.write(configured.model("a", "qwen2"), configured.model("b", "llama", "max_batch_size = 1"))
@@ -233,6 +241,46 @@ def test_a_new_model_that_does_not_load_leaves_the_old_one_in_place(configured: 
         daemon.wait_for(lambda: models(daemon).get("b") == "unavailable")
     assert ask(daemon, "a").status_code == 200
     assert daemon.get("/health/ready").status_code == 200
+
+
+def test_waiting_says_what_did_not_load_and_why(configured: Configured) -> None:
+    configured.write(configured.model("a"))
+    daemon = configured.start()
+    damaged = configured.folder / "damaged.gguf"
+    # Of the right form up to its weights, so that only loading finds it out.
+    whole = configured.sources["llama"].read_bytes()
+    damaged.write_bytes(whole[: len(whole) // 2] + b"\xff" * (len(whole) - len(whole) // 2))
+    configured.write(configured.model("a"), configured.model("good"), configured.model("bad", str(damaged)))
+    code, said = daemon.reload("--wait", "60")
+    assert code == 65, said
+    assert "model bad: added, and loading" in said
+    assert f"model bad ({damaged}): " in said
+    assert "edgellm reload --wait" not in said
+    assert models(daemon) == {"a": "ready", "good": "ready", "bad": "unavailable"}
+    configured.write(configured.model("a"), configured.model("good"), configured.model("other", "qwen2"))
+    code, said = daemon.reload("--wait")
+    assert code == 0, said
+    assert models(daemon)["other"] == "ready"
+    configured.write(configured.model("a", str(damaged)), configured.model("good"))
+    code, said = daemon.reload("--wait")
+    assert (code, "model a (" in said) == (65, True), said
+    assert ask(daemon, "a").status_code == 200, "the one of before stays"
+    configured.write(configured.model("a"), configured.model("late", "real"))
+    code, said = daemon.reload("--wait", "0.001")
+    assert (code, "model late is still loading after 0.001 s" in said) == (75, True), said
+    assert daemon.reload("--wait", "soon")[0] == 64
+
+
+def test_another_configuration_than_the_daemons_is_refused(configured: Configured, tmp_path: Path) -> None:
+    configured.write(configured.model("a"))
+    daemon = configured.start()
+    two = tmp_path / "two.toml"
+    two.write_text("")
+    code, said = daemon.reload("--config", str(two))
+    assert code == 78, said
+    assert f"(pid {daemon.process.pid}) has the configuration file {configured.file}, not {two}" in said
+    code, said = daemon.reload("--config", os.path.relpath(configured.file))
+    assert (code, configured.what_changed(said)) == (0, ["nothing changed"])
 
 
 def test_only_root_and_the_daemons_user_may_ask(configured: Configured) -> None:

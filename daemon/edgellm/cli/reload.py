@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from pathlib import Path
@@ -10,6 +11,9 @@ from pathlib import Path
 from edgellm.cli.arguments import add_config_option
 from edgellm.config.admin_location import default_admin_sockets
 from edgellm.errors import ConfigError
+
+WAIT_SECONDS = 600.0
+WAIT_SECONDS_MAX = 86_400.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,17 +23,46 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="the daemon's socket (default: admin_socket of the configuration, else where daemons have it)",
     )
+    parser.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        nargs="?",
+        type=_seconds,
+        const=WAIT_SECONDS,
+        help="wait until the models that changed are loaded, and end with the reason of one that was not "
+        f"(default: {WAIT_SECONDS:g} s)",
+    )
     add_config_option(parser)
 
 
 def run(namespace: argparse.Namespace) -> int:
-    from edgellm.service.admin_client import ask_daemon
+    from edgellm.service.admin_client import ask_daemon, error_of
     from edgellm.service.admin_messages import Reload
 
-    lines = ask_daemon(_socket(namespace), Reload())
-    print("\n".join(lines) if lines else "nothing changed")
+    config = None if namespace.config is None else os.path.abspath(namespace.config)
+    done = ask_daemon(_socket(namespace), Reload(config, namespace.wait))
+    file = f"configuration file {done.config}" if done.config else "without a configuration file"
+    print(f"daemon of pid {done.pid}, {file}:")
+    print("\n".join(done.lines) if done.lines else "nothing changed")
+    if done.is_loading and namespace.wait is None:
+        print("GET /v1/models and systemctl status show how loading goes; edgellm reload --wait waits for it")
     sys.stdout.flush()
+    errors = [error_of(failure) for failure in done.failures]
+    for error in errors[1:]:
+        sys.stderr.write(f"edgellm: {error}\n")
+    for error in errors[:1]:
+        raise error
     return 0
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= WAIT_SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds above 0, up to {WAIT_SECONDS_MAX:g}")
+    return seconds
 
 
 def _socket(namespace: argparse.Namespace) -> Path:

@@ -42,4 +42,4 @@ def run(namespace: argparse.Namespace) -> int:
         sys.stderr.write(f"edgellm: warning: no setting is called {names} — it has no effect\n")
     from edgellm.service.start import start
 
-    return start(loaded.settings, lambda: load_from_arguments(namespace, models, spelling).settings)
+    return start(loaded.settings, lambda: load_from_arguments(namespace, models, spelling).settings, loaded.file)

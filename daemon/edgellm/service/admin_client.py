@@ -10,17 +10,24 @@ import msgspec
 
 from edgellm import errors
 from edgellm.errors import AdminAccessError, DaemonUnreachableError, EdgeLLMError
-from edgellm.service.admin_messages import LINE_BYTES_MAX, Answer, Refused, Request
+from edgellm.service.admin_messages import LINE_BYTES_MAX, Answer, Done, Refused, Request
 
+# What a daemon may refuse with.
+_FAMILIES = (errors.ConfigError, errors.ModelError, errors.EngineError)
+_OTHERS: Sequence[type[EdgeLLMError]] = (
+    *(errors.AdminAccessError, errors.LoadUnfinishedError, errors.RuntimeUnavailableError),
+    *(errors.CacheError, errors.WorkerFailedError),
+)
 ANSWER_DEADLINE_SECONDS = 300.0  # sources of models are looked into before it answers
 
 
-def ask_daemon(path: Path, request: Request) -> Sequence[str]:
-    """The answer's lines. Raises the daemon's error, or one that says why it cannot be reached."""
+def ask_daemon(path: Path, request: Request) -> Done:
+    """The answer. Raises the daemon's error, or one that says why it cannot be reached."""
+    deadline_seconds = ANSWER_DEADLINE_SECONDS + (request.wait_seconds or 0.0)
     received = b""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(ANSWER_DEADLINE_SECONDS)
+            connection.settimeout(deadline_seconds)
             connection.connect(str(path))
             connection.sendall(msgspec.json.encode(request) + b"\n")
             while not received.endswith(b"\n") and (piece := connection.recv(LINE_BYTES_MAX)):
@@ -37,15 +44,13 @@ def ask_daemon(path: Path, request: Request) -> Sequence[str]:
     except msgspec.MsgspecError:
         raise DaemonUnreachableError(f"the daemon at {path} ended before it answered — see its log") from None
     if isinstance(answer, Refused):
-        raise _error(answer)
-    return list(answer.lines)
+        raise error_of(answer)
+    return answer
 
 
-def _error(refused: Refused) -> EdgeLLMError:
+def error_of(refused: Refused) -> EdgeLLMError:
     """Of the class that the daemon raised, which decides the exit code."""
-    if refused.code == AdminAccessError.code:
-        return AdminAccessError(refused.message)
-    for kind in (*_subclasses(errors.ConfigError), *_subclasses(errors.ModelError), *_subclasses(errors.EngineError)):
+    for kind in (*_OTHERS, *(kind for family in _FAMILIES for kind in _subclasses(family))):
         if kind.code == refused.code:
             return kind(refused.message)
     return DaemonUnreachableError(refused.message)

@@ -7,14 +7,17 @@ import msgspec
 LINE_BYTES_MAX = 65_536
 
 
-class Reload(msgspec.Struct, tag="reload", tag_field="verb", frozen=True, forbid_unknown_fields=True):
-    """Take the configuration on anew."""
+class Reload(
+    msgspec.Struct, tag="reload", tag_field="verb", frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Take the configuration on anew.
 
+    ``config`` is the file that the daemon is taken to have; another daemon refuses. ``wait_seconds`` is how long the
+    answer may wait for the models that are loaded for it; None does not wait.
+    """
 
-class Done(msgspec.Struct, tag="done", tag_field="answer", frozen=True):
-    """``lines`` say what came of it, for people."""
-
-    lines: list[str]
+    config: str | None = None
+    wait_seconds: float | None = None
 
 
 class Refused(msgspec.Struct, tag="refused", tag_field="answer", frozen=True):
@@ -22,6 +25,19 @@ class Refused(msgspec.Struct, tag="refused", tag_field="answer", frozen=True):
 
     code: str
     message: str
+
+
+class Done(msgspec.Struct, tag="done", tag_field="answer", frozen=True):
+    """``lines`` say what came of it, for people. ``failures`` are what was waited for in vain.
+
+    ``pid`` and ``config`` are the daemon's that answers; ``is_loading`` when models are being loaded still.
+    """
+
+    lines: list[str]
+    pid: int = 0
+    config: str | None = None
+    failures: list[Refused] = []
+    is_loading: bool = False
 
 
 # A verb more is a struct more in this union, and a handler.

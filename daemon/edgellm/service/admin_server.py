@@ -9,7 +9,7 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -24,7 +24,7 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 _log = logging.getLogger(__name__)
 
-Handler = Callable[[], Awaitable[Sequence[str]]]
+Handler = Callable[[Request], Awaitable[Done]]
 
 
 def open_admin_socket(path: Path | None, environ: Mapping[str, str]) -> socket.socket | None:
@@ -141,7 +141,7 @@ class AdminServer:
         except msgspec.MsgspecError as error:
             return Refused("usage", f"this is no request that the daemon knows ({error})")
         try:
-            return Done(list(await self._handlers[type(request)]()))
+            return await self._handlers[type(request)](request)
         except EdgeLLMError as error:
             return Refused(error.code, str(error))
 

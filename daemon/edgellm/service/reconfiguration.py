@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from edgellm.config import Settings
 from edgellm.errors import ConfigError, EdgeLLMError
 from edgellm.serving.model_spec import ModelSpec
-from edgellm.serving.model_table import ModelChange
+from edgellm.serving.model_table import ModelChange, ModelLoad
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,14 @@ MakeSpecs = Callable[[Settings], Sequence[ModelSpec]]
 TakeOn = Callable[[Settings, Sequence[ModelSpec]], Sequence[ModelChange]]
 
 
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What changed, a line each, and what is being loaded for it."""
+
+    lines: Sequence[str]
+    loads: Sequence[ModelLoad] = ()
+
+
 class Reconfiguration:
     """``read`` and ``make_specs`` run in a thread, and raise what is wrong; ``take_on`` then changes what serves."""
 
@@ -42,8 +51,8 @@ class Reconfiguration:
         self._take_on = take_on
         self._lock = asyncio.Lock()
 
-    async def reload(self) -> Sequence[str]:
-        """What changed, a line each; none when nothing did. One at a time: who comes second reads after the first.
+    async def reload(self) -> Reloaded:
+        """No lines when nothing changed. One at a time: who comes second reads after the first.
 
         Raises an EdgeLLMError that says what is wrong with the new configuration; nothing has changed then.
         """
@@ -61,7 +70,7 @@ class Reconfiguration:
             lines = [_line(key) for key in changed] + [f"model {change.name}: {change.what}" for change in changes]
             for line in lines or ["nothing changed"]:
                 _log.info("configuration read anew: %s", line)
-            return lines
+            return Reloaded(lines, [change.load for change in changes if change.load is not None])
 
 
 def changed_keys(old: Settings, new: Settings) -> list[str]:

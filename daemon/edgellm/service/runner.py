@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import ssl
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TextIO
 
 from starlette.types import ASGIApp
@@ -21,16 +23,18 @@ from edgellm.config import Settings
 from edgellm.errors import DaemonUnreachableError, EdgeLLMError, ForcedShutdownError, WorkerFailedError
 from edgellm.service import logs
 from edgellm.service.address import Listener
-from edgellm.service.admin_messages import Reload
+from edgellm.service.admin_messages import Done, Reload
 from edgellm.service.admin_server import AdminServer
 from edgellm.service.greeting import LossyOutput, StageLines, how_models_are, how_to_talk
 from edgellm.service.heartbeat import Heartbeat, serving_text
 from edgellm.service.models import serving_settings
 from edgellm.service.notify import Supervisor
-from edgellm.service.reconfiguration import MakeSpecs, ReadSettings, Reconfiguration
+from edgellm.service.reconfiguration import MakeSpecs, ReadSettings, Reconfiguration, Reloaded
 from edgellm.service.reload import ReloadedFiles, Reloader
+from edgellm.service.reload_answer import failed_loads, require_same_file
 from edgellm.service.tls import authority_beside
 from edgellm.serving.engine_client import EngineClient
+from edgellm.serving.load_failure import load_error_of
 from edgellm.serving.model import ModelState
 from edgellm.serving.model_spec import ModelSpec
 from edgellm.serving.model_table import ModelChange
@@ -53,10 +57,11 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the configuration comes from, to be read anew while the daemon runs."""
+    """Where the configuration comes from, to be read anew while the daemon runs; ``file`` is None without one."""
 
     read: ReadSettings
     make_specs: MakeSpecs
+    file: Path | None = None
 
 
 class Daemon:
@@ -106,11 +111,16 @@ class Daemon:
                 reloads.add(task)
                 task.add_done_callback(reloads.discard)
 
-        async def reload() -> Sequence[str]:
-            lines = await self._reload(reconfiguration, client)
+        async def reload(request: Reload) -> Done:
+            config = None if self._source is None else self._source.file
+            require_same_file(request.config, config)
+            reloaded = await self._reload(reconfiguration, client)
             if client.records is not None:
                 client.records.reopen()
-            return [*lines, *reloader.reload_now()]
+            lines = [*reloaded.lines, *reloader.reload_now()]
+            failures = [] if request.wait_seconds is None else await failed_loads(reloaded.loads, request.wait_seconds)
+            is_loading = any(not load.work.done() for load in reloaded.loads)
+            return Done(lines, os.getpid(), str(config) if config else None, failures, is_loading)
 
         admin = None if self._admin is None else AdminServer(self._admin, {Reload: reload})
         if admin is not None:
@@ -165,7 +175,7 @@ class Daemon:
 
         return Reconfiguration(self._settings, self._source.read, self._source.make_specs, take_on)
 
-    async def _reload(self, reconfiguration: Reconfiguration | None, client: EngineClient) -> Sequence[str]:
+    async def _reload(self, reconfiguration: Reconfiguration | None, client: EngineClient) -> Reloaded:
         """Raises an EdgeLLMError for what is wrong with the new configuration."""
         if reconfiguration is None or client.draining:
             raise DaemonUnreachableError("the daemon is ending, and takes nothing on any more")
@@ -223,9 +233,9 @@ class Daemon:
             if model.failure and model.spec.required and not model.is_late
         ]
         for name, failure in failed[1:]:
-            _log.error("%s", _as_our_error(name, failure))
+            _log.error("%s", load_error_of(name, failure))
         for name, failure in failed:
-            raise _as_our_error(name, failure)
+            raise load_error_of(name, failure)
         self._is_up = True
         self._supervisor.ready(serving_text(client.models, self._listener.url))
         self._say(f"ready after {lines.elapsed_seconds:.1f} s")
@@ -300,11 +310,3 @@ def http_settings(settings: Settings) -> HttpSettings:
         idle_deadline_seconds=server.idle_deadline_seconds,
         write_deadline_seconds=server.write_deadline_seconds,
     )
-
-
-def _as_our_error(model: str, failure: BaseException) -> EdgeLLMError:
-    """It names the model, whatever it was about."""
-    if isinstance(failure, EdgeLLMError):
-        said = str(failure)
-        return failure if said.startswith(f"model {model}") else type(failure)(f"model {model} did not load: {said}")
-    return WorkerFailedError(f"model {model} did not load ({type(failure).__name__}) — run with --debug to see where")

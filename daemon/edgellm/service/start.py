@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import uvloop
 
@@ -38,10 +39,11 @@ from edgellm.serving.record_file import check_record_file
 _log = logging.getLogger(__name__)
 
 
-def start(settings: Settings, read_anew: ReadSettings) -> int:
+def start(settings: Settings, read_anew: ReadSettings, config_file: Path | None = None) -> int:
     """Serve until SIGTERM or SIGINT. Raises an EdgeLLMError when it cannot start or a required model does not load.
 
-    ``read_anew`` gives the settings as they are by then, with what was said on the command line.
+    ``read_anew`` gives the settings as they are by then, with what was said on the command line; ``config_file``
+    is where they come from.
     """
     limit_malloc_arenas()
     with suppress(OSError, ValueError):  # standard error that is no file
@@ -49,7 +51,7 @@ def start(settings: Settings, read_anew: ReadSettings) -> int:
     supervisor = Supervisor()
     logs.configure(settings.log, journal=logs.goes_to_journal())
     try:
-        return _serve(settings, supervisor, read_anew)
+        return _serve(settings, supervisor, read_anew, config_file)
     except EdgeLLMError as error:
         supervisor.failed(error)
         raise
@@ -57,7 +59,7 @@ def start(settings: Settings, read_anew: ReadSettings) -> int:
         supervisor.close()
 
 
-def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings) -> int:
+def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings, config_file: Path | None) -> int:
     keys = read_keys(settings.server.api_keys_file) if settings.server.api_keys_file else ()
     host = bind_host(settings.server.host, has_keys=bool(keys), insecure_no_keys=settings.server.insecure_no_keys)
     certificate = _certificate(settings)
@@ -90,7 +92,7 @@ def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings) 
             supervisor=supervisor,
             tls=certificate.context if certificate else None,
             with_keys=bool(keys),
-            source=Source(read_anew, model_specs),
+            source=Source(read_anew, model_specs, config_file and Path(os.path.abspath(config_file))),
             admin=open_admin_socket(settings.admin_socket, os.environ),
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

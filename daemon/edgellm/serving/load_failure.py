@@ -62,3 +62,11 @@ def damaged_weights(error: UnusableOutputError, name: str, source: str) -> Check
 
 def cause_for_log(error: BaseException) -> str:
     return str(error) if isinstance(error, EdgeLLMError) else error_frames(error)
+
+
+def load_error_of(model: str, failure: BaseException) -> EdgeLLMError:
+    """It names the model, whatever it was about."""
+    if isinstance(failure, EdgeLLMError):
+        said = str(failure)
+        return failure if said.startswith(f"model {model}") else type(failure)(f"model {model} did not load: {said}")
+    return WorkerFailedError(f"model {model} did not load ({type(failure).__name__}) — run with --debug to see where")

@@ -21,11 +21,20 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """A model on its way in. Once ``work`` is done, ``model.failure`` says what it could not be loaded for."""
+
+    model: ServedModel
+    work: asyncio.Task[None]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelChange:
-    """What a new configuration does to a model, in words."""
+    """What a new configuration does to a model, in words, and what is loaded for it."""
 
     name: str
     what: str
+    load: ModelLoad | None = None
 
 
 class ModelTable:
@@ -122,8 +131,8 @@ class ModelTable:
     def _take(self, spec: ModelSpec) -> list[ModelChange]:
         target = self._targets.get(spec.name)
         if target is None:
-            self._add(spec)
-            return [ModelChange(spec.name, "added; it is loaded when asked for" if spec.on_demand else "added")]
+            what = "added; it is loaded when asked for" if spec.on_demand else "added, and loading"
+            return [ModelChange(spec.name, what, self._add(spec))]
         listed = self.listed[spec.name]
         if _alike(target.spec, spec):
             return self._adjust(target, spec)
@@ -134,22 +143,22 @@ class ModelTable:
             return [*self._adjust(listed, spec), ModelChange(spec.name, "stays as it is; its replacement is given up")]
         new = self._made(spec, is_late=True)
         self._targets[spec.name] = new
-        self._do(new, self._replace(listed, new))
-        return [ModelChange(spec.name, "replaced; what it runs finishes first")]
+        load = ModelLoad(new, self._do(new, self._replace(listed, new)))
+        return [ModelChange(spec.name, "being replaced; what it runs finishes first", load)]
 
     def _adjust(self, model: ServedModel, spec: ModelSpec) -> list[ModelChange]:
         changed = _changed_settings(model.spec, spec)
         model.reconfigure(spec, self._settings)
         changes = [ModelChange(spec.name, f"changed: {', '.join(changed)}")] if changed else []
         if model.failure is not None and not spec.on_demand and model not in self._work:
-            self._do(model, self._open_again(model))
-            changes.append(ModelChange(spec.name, "loaded again, since it is unavailable"))
+            load = ModelLoad(model, self._do(model, self._open_again(model)))
+            changes.append(ModelChange(spec.name, "loading again, since it is unavailable", load))
         return changes
 
-    def _add(self, spec: ModelSpec) -> None:
+    def _add(self, spec: ModelSpec) -> ModelLoad:
         model = self._made(spec, is_late=True)
         self.listed[spec.name] = self._targets[spec.name] = model
-        self._do(model, self._prepare(model) if spec.on_demand else self._open_for_good(model))
+        return ModelLoad(model, self._do(model, self._prepare(model) if spec.on_demand else self._open_for_good(model)))
 
     def _remove(self, name: str) -> ModelChange:
         target, model = self._targets.pop(name), self.listed.pop(name)
@@ -174,6 +183,7 @@ class ModelTable:
             _log_failure(new, error)
             _log.error("model %s stays as it was before", name)
             self._targets[name] = old
+            new.failure = error
             await new.close()
             return
         self.listed[name] = new

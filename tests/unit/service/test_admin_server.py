@@ -11,7 +11,7 @@ import pytest
 
 from edgellm.errors import ConfigError, DaemonUnreachableError, ModelSourceError
 from edgellm.service.admin_client import ask_daemon
-from edgellm.service.admin_messages import Reload
+from edgellm.service.admin_messages import Done, Reload
 from edgellm.service.admin_server import AdminServer, open_admin_socket
 
 
@@ -20,11 +20,11 @@ def serve_and_ask(path: Path, *answers: Sequence[str] | Exception) -> list[Seque
     heard: list[Sequence[str] | Exception] = []
     following = iter(answers)
 
-    async def reload() -> Sequence[str]:
+    async def reload(request: Reload) -> Done:
         answer = next(following)
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return Done(list(answer))
 
     async def scenario() -> None:
         listener = open_admin_socket(path, {})
@@ -33,7 +33,7 @@ def serve_and_ask(path: Path, *answers: Sequence[str] | Exception) -> list[Seque
         await server.start()
         for _ in answers:
             try:
-                heard.append(await asyncio.to_thread(ask_daemon, path, Reload()))
+                heard.append((await asyncio.to_thread(ask_daemon, path, Reload())).lines)
             except Exception as error:
                 heard.append(error)
         await server.close()

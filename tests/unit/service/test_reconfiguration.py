@@ -36,12 +36,12 @@ def test_what_changed_is_said_and_taken_on_once() -> None:
     async def scenario() -> None:
         new = settings(admission={"max_queued_requests": 3}, workers={"restarts_max": 1})
         taken = Taken(settings(), new)
-        assert await taken.reconfiguration.reload() == [
+        assert (await taken.reconfiguration.reload()).lines == [
             "admission.max_queued_requests",
             "workers.restarts_max (for what is started from now on)",
             "model tiny: added",
         ]
-        assert await taken.reconfiguration.reload() == []
+        assert (await taken.reconfiguration.reload()).lines == []
         assert taken.taken == [new, new]
 
     asyncio.run(scenario())
