@@ -53,6 +53,7 @@ def test_serve_fetches_the_default_model_once_for_all_its_workers(tmp_path: Path
     daemon = Daemon(None, "--replicas", "2", env=env)
     try:
         daemon.wait_until_ready().text("Say hello.", model=ENTRY.name)
+        assert daemon.log.count(f"downloading {ENTRY.name}") == 1
         assert list(daemon.health()["models"]) == [ENTRY.name]
     finally:
         daemon.stop()

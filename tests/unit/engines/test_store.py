@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from edgellm.engines.file_lock import lock_open_file
 from edgellm.engines.fingerprint import PlatformFingerprint
 from edgellm.engines.lease import hold_bundle
 from edgellm.engines.manifest import Manifest
-from edgellm.engines.native_builder import NativeBuilder
+from edgellm.engines.native_builder import NativeBuilder, has_engine_of_gguf
 from edgellm.engines.progress import Progress
 from edgellm.engines.source import ModelSource, SourceKind, resolve
 from edgellm.engines.store import Store
@@ -182,6 +183,20 @@ def test_an_unknown_quantisation_is_refused() -> None:
 def test_a_gguf_file_is_not_quantised_again(source: ModelSource, cache: Path) -> None:
     with pytest.raises(ConfigError, match="served as they are: leave quantisation at auto"):
         stored_bundle(source, cache, "q8_0")
+
+
+def test_an_engine_that_came_without_its_file_is_found_and_no_other_is_built(
+    source: ModelSource, cache: Path, stocked: None
+) -> None:
+    digest = key_of(source).checkpoint_digest
+    assert has_engine_of_gguf(engines(cache), digest)
+    assert not has_engine_of_gguf(engines(cache), "0" * 64)
+    source.path.unlink()
+    absent = replace(source, digest=digest)
+    with lease_of(absent, cache) as lease:
+        assert lease.manifest.key.checkpoint_digest == digest
+    with pytest.raises(ModelSourceError, match=r"came without its checkpoint, .* run: edgellm models add copy"):
+        lease_of(absent, cache / "empty")
 
 
 def test_a_build_that_is_not_allowed_says_what_is_missing_and_how_to_get_it(source: ModelSource, cache: Path) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+import pytest
+
 from edgellm.config import AdmissionSettings, ModelSettings, Settings
+from edgellm.config.settings import EngineSettings
+from edgellm.errors import ModelSourceError
 from edgellm.runtime.llm import LLM
-from edgellm.service.models import llm_arguments, serving_settings
+from edgellm.service.load_estimate import load_bytes
+from edgellm.service.models import llm_arguments, model_specs, serving_settings
 from edgellm.serving.settings import ServingSettings
 
 # Settings that are for serving, not for the runtime.
@@ -50,6 +55,17 @@ def test_every_setting_of_a_model_reaches_the_runtime() -> None:
     renamed["reduced_vocab_dir"] = "/vocabularies/small"  # as text: it goes to a worker
     assert arguments == renamed
     assert set(arguments) <= set(inspect.signature(LLM).parameters)
+
+
+def test_a_model_that_is_fetched_when_it_is_loaded_has_no_size_yet(tmp_path: Path) -> None:
+    model = ModelSettings(source="smollm2-135m-instruct", runtime="native")
+    assert load_bytes(model, Settings(cache_dir=tmp_path)) is None
+    fixed = Settings(cache_dir=tmp_path, engines=EngineSettings(build_on_start=False))
+    for refused in (lambda: load_bytes(model, fixed), lambda: model_specs(fixed)):
+        with pytest.raises(ModelSourceError, match="run: edgellm models add smollm2-135m-instruct"):
+            refused()
+    (spec,) = model_specs(Settings(cache_dir=tmp_path))
+    assert spec.name == model.source
 
 
 def test_limits_of_a_model_go_before_those_of_all() -> None:
