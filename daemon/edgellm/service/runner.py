@@ -217,12 +217,15 @@ class Daemon:
         try:
             while not opened.done():
                 await asyncio.wait((opened,), timeout=WATCH_SECONDS)
+                loading = []
                 for model in client.models:
                     if model.state is ModelState.LOADING:
                         progress = model.progress
                         lines.show(model.name, progress.stage, progress.fraction)
                         amount = "" if progress.fraction is None else f" {progress.fraction:.0%}"
-                        self._supervisor.starting(f"{model.name}: {progress.stage}{amount}")
+                        loading.append(f"{model.name}: {progress.stage}{amount}")
+                if loading:
+                    self._supervisor.starting("; ".join(loading))  # in one: the supervisor shows the last text alone
             opened.result()
         finally:
             opened.cancel()

@@ -10,6 +10,7 @@ import pty
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TextIO
 
 import httpx
@@ -22,7 +23,7 @@ from edgellm.errors import CheckpointError, EdgeLLMError, ForcedShutdownError, W
 from edgellm.service.address import listen
 from edgellm.service.notify import Supervisor
 from edgellm.service.reload import ReloadedFiles
-from edgellm.service.runner import Application, Daemon, Source
+from edgellm.service.runner import WATCH_SECONDS, Application, Daemon, Source
 from edgellm.serving.model_spec import LoadProgress, ModelSpec, OpenedModel, ReportProgress
 
 
@@ -208,6 +209,25 @@ def test_a_required_model_that_does_not_load_ends_the_daemon_with_its_error(
     with pytest.raises(expected):
         run(running, story)
     assert not running.supervisor.has_heard("READY=1")
+
+
+def test_the_supervisor_is_told_once_what_several_models_do() -> None:
+    gate = asyncio.Event()
+    running = RunningDaemon(
+        gated_spec(gate, ScriptedLane()), replace(gated_spec(gate, ScriptedLane()), name="other", required=False)
+    )
+
+    async def story() -> None:
+        await until(lambda: running.supervisor.has_heard("STATUS=tiny: lowering 50%"))
+        await asyncio.sleep(5 * WATCH_SECONDS)
+        gate.set()
+        await running.ready()
+        interrupt()
+
+    run(running, story)
+    said = [state for state in running.supervisor.heard if state.startswith("STATUS=tiny: lowering")]
+    assert said == ["STATUS=tiny: lowering 50%; other: lowering 50%"]
+    assert running.output.getvalue().count("other: lowering 50%") == 1
 
 
 def test_each_model_that_does_not_load_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
