@@ -26,7 +26,7 @@ def test_a_missing_engine_ends_the_start_for_good_and_prewarming_mends_it(applia
     appliance.device.run("systemctl", "start", UNIT, check=False)
     state = appliance.wait_until_failed()
     assert (state["ExecMainStatus"], state["NRestarts"]) == ("72", "0")
-    (line,) = [line for line in appliance.journal().splitlines() if line.startswith("edgellm: smollm2")]
+    (line,) = [line for line in appliance.journal().splitlines() if line.startswith("edgellm: model smollm2")]
     assert "no engine" in line
     assert "edgellm engine build" in line
     assert state["StatusText"] == line.removeprefix("edgellm: ")

@@ -68,5 +68,7 @@ def load_error_of(model: str, failure: BaseException) -> EdgeLLMError:
     """It names the model, whatever it was about."""
     if isinstance(failure, EdgeLLMError):
         said = str(failure)
-        return failure if said.startswith(f"model {model}") else type(failure)(f"model {model} did not load: {said}")
+        if said.startswith(f"model {model}"):
+            return failure
+        return type(failure)(f"model {model} did not load: {said.removeprefix(f'{model}: ')}")
     return WorkerFailedError(f"model {model} did not load ({type(failure).__name__}) — run with --debug to see where")
