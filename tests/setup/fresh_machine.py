@@ -71,7 +71,7 @@ class FreshMachine:
             if name.startswith(PASSED_ON) and name not in NOT_PASSED_ON
         }
         # The container manager's own notification socket is nothing a user's shell would have.
-        command = ["bash", "-c", f"unset NOTIFY_SOCKET; cd {CHECKOUT} && {script}"]
+        command = ["bash", "-c", f"unset NOTIFY_SOCKET; cd {CHECKOUT} || exit; {script}"]
         return self._nspawn(command, user=USER, environ=environ, offline=offline, deadline_seconds=deadline_seconds)
 
     def _nspawn(

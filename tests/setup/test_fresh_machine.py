@@ -118,7 +118,8 @@ def test_a_port_in_use_is_one_line(machine: FreshMachine) -> None:
 
 def test_an_interrupted_setup_resumes(machine: FreshMachine) -> None:
     interrupted = machine.run(
-        "rm .venv/build/native.stamp; (env --default-signal=INT make native >interrupted.log 2>&1 & "
+        "rm .venv/build/native.stamp; touch native/src/bindings/*.cpp; "
+        "(env --default-signal=INT make native >interrupted.log 2>&1 & "
         "until grep -q native interrupted.log; do sleep 0.1; done; sleep 1; kill -INT -- $(pgrep -f environment.py)); "
         "cat interrupted.log; ls .venv/build"
     )
