@@ -4,7 +4,7 @@
 # Index, proxy and certificate settings of pip (PIP_INDEX_URL, HTTPS_PROXY, …) are taken from the environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve chat test test-system test-long bench lint format native reference lock clean
+.PHONY: help setup serve chat test test-system test-long bench lint lint-fleet format native reference lock clean
 
 SETUP := sh daemon/setup/run
 BIN := .venv/bin
@@ -41,6 +41,12 @@ lint:  ## ruff, mypy and the import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports pyproject.toml
 
+lint-fleet:  ## ansible-lint over the collection in ansible/
+	@$(SETUP) fleet
+	@mkdir -p build/collections/ansible_collections/edgellm
+	@ln -sfn $(CURDIR)/ansible build/collections/ansible_collections/edgellm/appliance
+	@cd ansible && PATH=$(CURDIR)/$(BIN):$$PATH ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/build/collections ansible-lint $(ARGS)
+
 format:  ## Format the Python code and mend what ruff can mend
 	@$(SETUP) lint
 	@$(BIN)/ruff check --fix .
@@ -55,7 +61,7 @@ reference:  ## Write daemon/reference/*.md anew from the code
 lock:  ## Resolve .ci/requirements.lock anew for all supported Pythons
 	@$(SETUP) lock
 	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --no-header --no-emit-index-url --quiet \
-	  --group build --group client --group lint --group test --group clients --group bench --group lock --upgrade \
+	  --group build --group client --group lint --group test --group clients --group bench --group fleet --group lock --upgrade \
 	  --output-file .ci/requirements.lock $(ARGS)
 
 clean:  ## Remove the environment, builds and caches (models stay)

@@ -39,6 +39,7 @@ PROFILES: dict[str, tuple[str, ...]] = {
     "bench": ("venv", "packages", "native", "bench", "test", "model"),
     "test": ("venv", "packages", "native", "bench", "test", "model"),
     "clients": ("venv", "packages", "clients"),
+    "fleet": ("venv", "packages", "native", "bench", "test", "fleet", "model"),
     "lock": ("venv", "lock"),
 }
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -185,6 +186,11 @@ STEPS: dict[str, Step] = {
         "client libraries to be served",
         lambda: _digest(_group("clients"), _lock_text()),
         lambda again: _pip_install("clients", _group("clients"), again),
+    ),
+    "fleet": Step(
+        "Ansible",
+        lambda: _digest(_group("fleet"), _lock_text()),
+        lambda again: _pip_install("fleet", _group("fleet"), again),
     ),
     "bench": Step(
         "llama.cpp to compare with",

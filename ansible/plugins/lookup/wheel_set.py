@@ -1,0 +1,62 @@
+"""Names a release by the wheels that it is installed from."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.plugins.lookup import LookupBase
+
+DOCUMENTATION = """
+name: wheel_set
+author: The edgellm authors
+short_description: The name and version of a release in a folder of wheels
+description:
+  - Reads a folder on the control host that holds the wheel of edgellm and those it depends on.
+options:
+  _terms:
+    description: The folder.
+    type: path
+    required: true
+"""
+RETURN = """
+_raw:
+  description: A dictionary with C(name) (VERSION-DIGEST), C(version) and C(digest) (12 hexadecimal digits).
+  type: list
+  elements: dict
+"""
+
+DIGEST_DIGITS = 12
+CHUNK_BYTES = 1 << 20
+
+
+def release_of(folder: Path) -> dict[str, str]:
+    """The digest is over names and contents of all wheels: other dependencies are another release."""
+    wheels = sorted(folder.glob("*.whl"))
+    own = [wheel for wheel in wheels if wheel.name.startswith("edgellm-")]
+    if len(own) != 1:
+        raise AnsibleError(f"edgellm_wheels: {folder} holds {len(own)} wheels of edgellm, one is needed")
+    whole = hashlib.sha256()
+    for wheel in wheels:
+        whole.update(f"{sha256_of(wheel)}  {wheel.name}\n".encode())
+    version, digest = own[0].name.split("-")[1], whole.hexdigest()[:DIGEST_DIGITS]
+    return {"name": f"{version}-{digest}", "version": version, "digest": digest}
+
+
+def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+class LookupModule(LookupBase):
+    """How Ansible finds it."""
+
+    def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[dict[str, str]]:
+        """One release a folder."""
+        self.set_options(var_options=variables, direct=kwargs)
+        return [release_of(Path(term)) for term in terms]
