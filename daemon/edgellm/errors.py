@@ -23,6 +23,14 @@
     ├── LoadUnfinishedError          a model was still loading when the wait for it ended, or was given up
     ├── AdminAccessError             the daemon does not take orders from this user
     ├── ForcedShutdownError          it ended, and had to cut requests short or kill workers for it
+    ├── UpgradeError                 another release, and the one that serves
+    │   ├── ReleaseSourceError       what is to be installed is not there, or is no release
+    │   ├── ReleaseUntrustedError    nobody vouches for it whom this machine trusts, or it was changed
+    │   ├── VersionFloorError        it is older than the oldest version that this machine may run
+    │   ├── HostSpaceError           there is no room for it
+    │   ├── UpgradeRunningError      another upgrade runs, or was interrupted
+    │   ├── UpgradeReturnedError     it did not serve, and the one of before serves again
+    │   └── ServiceDownError         no release serves
     ├── RequestError                 one request is wrong; it names the field
     │   ├── UnknownParameterError
     │   ├── UnsupportedParameterError
@@ -168,6 +176,45 @@ class AdminAccessError(EdgeLLMError):
 class ForcedShutdownError(EdgeLLMError):
     code = "forced_shutdown"
     exit_code = 67  # of its own: the end was ordered, and not clean
+
+
+class UpgradeError(EdgeLLMError):
+    code = "upgrade_failed"
+
+
+class ReleaseSourceError(UpgradeError):
+    code = "release_source"
+    exit_code = 66
+
+
+class ReleaseUntrustedError(UpgradeError):
+    code = "release_untrusted"
+    exit_code = 77
+
+
+class VersionFloorError(UpgradeError):
+    code = "version_floor"
+    exit_code = 77
+
+
+class HostSpaceError(UpgradeError):
+    code = "no_space"
+    exit_code = 73
+
+
+class UpgradeRunningError(UpgradeError):
+    code = "upgrade_running"
+    exit_code = 75
+
+
+class UpgradeReturnedError(UpgradeError):
+    code = "upgrade_returned"
+    exit_code = 76  # of its own: the service is as it was before
+
+
+class ServiceDownError(UpgradeError):
+    code = "service_down"
+    exit_code = 69
 
 
 class RequestError(EdgeLLMError, ValueError):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 VENV_COMMAND = "opt/edgellm/bin/edgellm"
 UNITS = ("edgellm.service", "edgellm-prewarm.service")
-FACTS_UNIT = "edgellm-device-facts.service"
+HOST_UNITS = ("edgellm-device-facts.service", "edgellm-upgrade-recover.service")  # of every mode
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,7 @@ def target_of(namespace: argparse.Namespace) -> Target:
 def _commands(mode: Mode, target: Target, names: Sequence[str]) -> list[list[str]]:
     """What makes the files count. A Quadlet is enabled by its own [Install] section, never by systemctl."""
     where = [] if target.is_this_system else [f"--root={target.root}"]
-    units = [*UNITS, FACTS_UNIT] if mode.value == "venv" else [FACTS_UNIT]
+    units = [*UNITS, *HOST_UNITS] if mode.value == "venv" else HOST_UNITS
     commands = [
         ["systemd-sysusers", *where, *_files_in("sysusers.d", names)],
         ["systemd-tmpfiles", *where, "--create", *_files_in("tmpfiles.d", names)],

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from edgellm.cli.arguments import Parser, UsageError
 from edgellm.errors import EdgeLLMError
+from edgellm.host.verbs import HOST_VERBS
 
 if TYPE_CHECKING:
     import argparse
@@ -55,6 +56,7 @@ VERBS: Mapping[str, Verb] = {
     "prewarm": Verb("Fetch, import and build what the configuration needs", "edgellm.cli.prewarm"),
     "install": Verb("Install the service: its units, user and folders", "edgellm.cli.install"),
     "uninstall": Verb("Remove the service's units again", "edgellm.cli.uninstall"),
+    **{name: Verb(verb.summary, verb.module) for name, verb in HOST_VERBS.items()},
     "version": Verb("Show versions", "edgellm.cli.version"),
 }
 

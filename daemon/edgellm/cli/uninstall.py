@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from edgellm.cli.install import FACTS_UNIT, UNITS, add_target_options, run_commands, show_changes, target_of
+from edgellm.cli.install import HOST_UNITS, UNITS, add_target_options, run_commands, show_changes, target_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def run(namespace: argparse.Namespace) -> int:
     mode = installed_mode(target)
     where = [] if target.is_this_system else [f"--root={target.root}"]
     if mode is not None:
-        units = [*UNITS, FACTS_UNIT] if mode is Mode.VENV else [FACTS_UNIT]
+        units = [*UNITS, *HOST_UNITS] if mode is Mode.VENV else HOST_UNITS
         commands = [["systemctl", *where, "--quiet", "disable", *units]]
         if target.is_running_systemd:
             commands.insert(0, ["systemctl", "stop", *UNITS])

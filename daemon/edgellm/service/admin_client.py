@@ -10,7 +10,7 @@ import msgspec
 
 from edgellm import errors
 from edgellm.errors import AdminAccessError, DaemonUnreachableError, EdgeLLMError
-from edgellm.service.admin_messages import LINE_BYTES_MAX, Answer, Done, Refused, Request
+from edgellm.service.admin_messages import LINE_BYTES_MAX, Answer, Done, Refused, Reload
 
 # What a daemon may refuse with.
 _FAMILIES = (errors.ConfigError, errors.ModelError, errors.EngineError)
@@ -21,7 +21,7 @@ _OTHERS: Sequence[type[EdgeLLMError]] = (
 ANSWER_DEADLINE_SECONDS = 300.0  # sources of models are looked into before it answers
 
 
-def ask_daemon(path: Path, request: Request) -> Done:
+def ask_daemon(path: Path, request: Reload) -> Done:
     """The answer. Raises the daemon's error, or one that says why it cannot be reached."""
     deadline_seconds = ANSWER_DEADLINE_SECONDS + (request.wait_seconds or 0.0)
     received = b""
@@ -45,6 +45,8 @@ def ask_daemon(path: Path, request: Request) -> Done:
         raise DaemonUnreachableError(f"the daemon at {path} ended before it answered — see its log") from None
     if isinstance(answer, Refused):
         raise error_of(answer)
+    if not isinstance(answer, Done):
+        raise DaemonUnreachableError(f"the daemon at {path} answered something else — see its log")
     return answer
 
 

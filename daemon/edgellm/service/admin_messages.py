@@ -20,6 +20,10 @@ class Reload(
     wait_seconds: float | None = None
 
 
+class HostPass(msgspec.Struct, tag="host_pass", tag_field="verb", frozen=True, forbid_unknown_fields=True):
+    """Let the machine's administrator ask this daemon over HTTP for a while, as a client would."""
+
+
 class Refused(msgspec.Struct, tag="refused", tag_field="answer", frozen=True):
     """``code`` is that of an error of our tree, and decides the command's exit code."""
 
@@ -40,6 +44,16 @@ class Done(msgspec.Struct, tag="done", tag_field="answer", frozen=True):
     is_loading: bool = False
 
 
+class HostPassIssued(msgspec.Struct, tag="host_pass_issued", tag_field="answer", frozen=True):
+    """``key`` holds for ``lifetime_seconds``; ``certificate_sha256`` is of ``url``'s certificate, if any."""
+
+    url: str
+    key: str
+    lifetime_seconds: float
+    version: str
+    certificate_sha256: str | None = None
+
+
 # A verb more is a struct more in this union, and a handler.
-Request = Reload
-Answer = Done | Refused
+Request = Reload | HostPass
+Answer = Done | HostPassIssued | Refused

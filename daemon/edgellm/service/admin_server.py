@@ -11,12 +11,13 @@ import stat
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from edgellm.config.admin_location import default_admin_sockets
 from edgellm.errors import AdminAccessError, ConfigError, EdgeLLMError
-from edgellm.service.admin_messages import LINE_BYTES_MAX, Answer, Done, Refused, Request
+from edgellm.service.admin_messages import LINE_BYTES_MAX, Answer, Refused, Request
 
 REQUEST_DEADLINE_SECONDS = 10.0
 BACKLOG = 8
@@ -24,7 +25,7 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 _log = logging.getLogger(__name__)
 
-Handler = Callable[[Request], Awaitable[Done]]
+Handler = Callable[[Any], Awaitable[Answer]]
 
 
 def open_admin_socket(path: Path | None, environ: Mapping[str, str]) -> socket.socket | None:

@@ -17,14 +17,15 @@ from typing import TextIO
 
 from starlette.types import ASGIApp
 
+from edgellm import __version__
 from edgellm.api.server import HttpServer
 from edgellm.api.settings import ServerSettings as HttpSettings
 from edgellm.config import Settings
 from edgellm.errors import DaemonUnreachableError, EdgeLLMError, ForcedShutdownError, WorkerFailedError
 from edgellm.service import logs
 from edgellm.service.address import Listener
-from edgellm.service.admin_messages import Done, Reload
-from edgellm.service.admin_server import AdminServer
+from edgellm.service.admin_messages import Done, HostPass, HostPassIssued, Reload, Request
+from edgellm.service.admin_server import AdminServer, Handler
 from edgellm.service.greeting import LossyOutput, StageLines, how_models_are, how_to_talk
 from edgellm.service.heartbeat import Heartbeat, serving_text
 from edgellm.service.models import serving_settings
@@ -32,7 +33,7 @@ from edgellm.service.notify import Supervisor
 from edgellm.service.reconfiguration import MakeSpecs, ReadSettings, Reconfiguration, Reloaded
 from edgellm.service.reload import ReloadedFiles, Reloader
 from edgellm.service.reload_answer import failed_loads, require_same_file
-from edgellm.service.tls import authority_beside
+from edgellm.service.tls import authority_beside, fingerprint_of
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.load_failure import load_error_of
 from edgellm.serving.model import ModelState
@@ -42,6 +43,7 @@ from edgellm.serving.record_file import RecordFileSettings
 from edgellm.serving.records import RecordSettings
 
 WATCH_SECONDS = 0.1
+HOST_PASS_SECONDS = 300.0
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class Application:
 
     app: ASGIApp
     files: Sequence[ReloadedFiles] = ()
+    issue_pass: Callable[[float], str] = lambda lifetime_seconds: ""
     take_on: Callable[[Settings], None] = lambda settings: None
 
 
@@ -122,7 +125,18 @@ class Daemon:
             is_loading = any(not load.work.done() for load in reloaded.loads)
             return Done(lines, os.getpid(), str(config) if config else None, failures, is_loading)
 
-        admin = None if self._admin is None else AdminServer(self._admin, {Reload: reload})
+        async def host_pass(request: HostPass) -> HostPassIssued:
+            certificate = self._settings.server.tls_certificate_file if self._tls else None
+            return HostPassIssued(
+                self._listener.url,
+                application.issue_pass(HOST_PASS_SECONDS),
+                HOST_PASS_SECONDS,
+                __version__,
+                None if certificate is None else fingerprint_of(certificate),
+            )
+
+        handlers: dict[type[Request], Handler] = {Reload: reload, HostPass: host_pass}
+        admin = None if self._admin is None else AdminServer(self._admin, handlers)
         if admin is not None:
             await admin.start()
         stop = _Signals(hung_up)

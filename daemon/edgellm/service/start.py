@@ -82,7 +82,7 @@ def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings, 
             def take_on(new: Settings) -> None:
                 app.state.settings.replace(api_settings(new, listener, keys))
 
-            return Application(ForwardedClients(AccessLog(app), gateways), files, take_on)
+            return Application(ForwardedClients(AccessLog(app), gateways), files, app.state.keys.issue_pass, take_on)
 
         daemon = Daemon(
             settings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import ssl
@@ -15,6 +16,7 @@ from edgellm.errors import ConfigError
 EXPIRY_WARNING_DAYS = 30
 CERTIFICATE_BYTES_MAX = 2**20
 AUTHORITY_FILE = "ca.crt"
+PEM_BEGIN, PEM_END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +75,17 @@ def _check_access(key: Path) -> None:
         raise ConfigError(f"server.tls_key_file {key}: {error.strerror} — or run: edgellm tls init") from None
     if stat.S_IMODE(mode) & stat.S_IRWXO:
         raise ConfigError(f"server.tls_key_file {key} is open to every user — run: chmod 600 {key}")
+
+
+def fingerprint_of(certificate: Path) -> str | None:
+    """SHA-256 of the certificate as it is shown to clients, in hexadecimal. None where it cannot be read now."""
+    try:
+        with open_regular(certificate) as stream:
+            text = stream.read(CERTIFICATE_BYTES_MAX).decode("ascii", errors="replace")
+        begin, end = text.index(PEM_BEGIN), text.index(PEM_END) + len(PEM_END)
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(text[begin:end])).hexdigest()
+    except (OSError, ValueError):
+        return None
 
 
 def _warn_of_expiry(certificate: Path) -> None:

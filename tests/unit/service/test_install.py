@@ -176,4 +176,4 @@ def test_the_command_says_what_it_would_run(target: Target, capsys: pytest.Captu
     assert noted == ""
     assert main(["install", "--mode", "container", *arguments]) == 0
     said = capsys.readouterr().out
-    assert "enable edgellm-device-facts.service\n" in said
+    assert "enable edgellm-device-facts.service edgellm-upgrade-recover.service\n" in said

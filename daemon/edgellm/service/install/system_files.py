@@ -13,6 +13,8 @@ from pathlib import Path
 
 import edgellm
 from edgellm.errors import ConfigError
+from edgellm.service.install.host_tool import NAME as HOST_TOOL
+from edgellm.service.install.host_tool import host_tool
 from edgellm.service.install.target import Target
 
 EXECUTABLE_FOLDERS = ("usr/local/bin/", "usr/local/lib/edgellm/")
@@ -61,6 +63,7 @@ def system_files(mode: Mode, target: Target, *, gpu: bool) -> Mapping[str, Syste
                     content = "".join(_fitting(content.decode(), target, gpu=gpu)).encode()
                 files[name] = SystemFile(content, _mode_of(name), name.startswith("etc/edgellm/"))
     files[README] = SystemFile((source / "README.md").read_bytes())
+    files[HOST_TOOL] = SystemFile(host_tool())
     return files
 
 

@@ -1,0 +1,59 @@
+"""Files that are there whole or not at all, also after a power cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+PRIVATE_FOLDER_MODE = 0o700
+PRIVATE_FILE_MODE = 0o600
+
+
+def make_private_folder(folder: Path) -> None:
+    """Root's own, whatever the umask; one that is there keeps nobody else's rights."""
+    folder.mkdir(mode=PRIVATE_FOLDER_MODE, parents=True, exist_ok=True)
+    folder.chmod(PRIVATE_FOLDER_MODE)
+
+
+def write_durably(path: Path, content: bytes, mode: int = PRIVATE_FILE_MODE) -> None:
+    """Replace the file; it has the old or the new content from then on. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE_MODE)
+    try:
+        with open(descriptor, "wb") as stream:
+            os.fchmod(descriptor, mode)
+            stream.write(content)
+            stream.flush()
+            os.fsync(descriptor)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_json_durably(path: Path, value: Any) -> None:
+    write_durably(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def replace_link(path: Path, target: str) -> None:
+    """``path`` becomes a symbolic link to ``target``, from one moment to the next. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary.symlink_to(target)
+    try:
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,214 @@
+"""HostState: what root remembers of releases and of the running upgrade, in files that outlive a power cut."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from edgellm.errors import ConfigError, UpgradeRunningError
+from edgellm.host.durable_file import make_private_folder, sync_folder, write_durably, write_json_durably
+from edgellm.host.paths import HostPaths
+from edgellm.host.release import Release
+from edgellm.host.versions import Version
+
+FORMAT = 1
+
+
+class Step(Enum):
+    """In the order in which they are taken."""
+
+    STAGED = "staged"
+    DRAINED = "drained"
+    SWITCHED = "switched"
+    READY = "ready"
+    SMOKE = "smoke"
+    KEPT = "kept"
+
+
+class StepState(Enum):
+    BEGUN = "begun"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """An upgrade under way: from which release to which, and how far it is. ``to_release`` is known once staged.
+
+    ``source`` is None for a release that is here. ``interrupted`` says that the machine started again in between, and
+    that ``from_release`` serves since.
+    """
+
+    from_release: Release
+    source: str | None
+    keep: int
+    to_release: Release | None = None
+    config_file: str | None = None
+    is_rollback: bool = False
+    steps: Sequence[tuple[Step, StepState]] = field(default=())
+    interrupted: bool = False
+    floor: str | None = None
+    pinned_engines: Sequence[str] = field(default=())
+
+    def at(self, step: Step, state: StepState) -> Journey:
+        return replace(self, steps=(*self.steps, (step, state)))
+
+    def has_done(self, step: Step) -> bool:
+        return (step, StepState.DONE) in self.steps
+
+    def has_begun(self, step: Step) -> bool:
+        return (step, StepState.BEGUN) in self.steps
+
+    @property
+    def last(self) -> str:
+        """For people."""
+        if not self.steps:
+            return "its beginning"
+        step, state = self.steps[-1]
+        return f"{step.value} ({state.value})"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "from": self.from_release.as_json(),
+            "to": None if self.to_release is None else self.to_release.as_json(),
+            "source": self.source,
+            "keep": self.keep,
+            "config_file": self.config_file,
+            "rollback": self.is_rollback,
+            "interrupted": self.interrupted,
+            "floor": self.floor,
+            "pinned_engines": list(self.pinned_engines),
+            "steps": [{"step": step.value, "state": state.value} for step, state in self.steps],
+        }
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Journey:
+        return cls(
+            Release.of_json(value["from"]),
+            value["source"],
+            int(value["keep"]),
+            None if value["to"] is None else Release.of_json(value["to"]),
+            value["config_file"],
+            bool(value["rollback"]),
+            tuple((Step(one["step"]), StepState(one["state"])) for one in value["steps"]),
+            bool(value["interrupted"]),
+            value["floor"],
+            tuple(str(name) for name in value["pinned_engines"]),
+        )
+
+
+class HostState:
+    """All of it below ``/var/lib/edgellm-host``. Reading raises ConfigError for a file that was damaged."""
+
+    def __init__(self, paths: HostPaths) -> None:
+        self.folder = paths.state
+        self._releases = self.folder / "releases.json"
+        self._journey = self.folder / "upgrade.json"
+        self._last = self.folder / "last-upgrade.json"
+        self._floor = self.folder / "version-floor"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Raises UpgradeRunningError while another process is at it."""
+        make_private_folder(self.folder)
+        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+                raise UpgradeRunningError(
+                    f"another upgrade runs on this machine (pid {holder}) — wait until it has ended"
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    # Releases, the newest start last
+
+    def releases(self) -> list[Release]:
+        value = _read(self._releases)
+        if value is None:
+            return []
+        with _damage_named(self._releases):
+            return [Release.of_json(one) for one in value["releases"]]
+
+    def write_releases(self, releases: Sequence[Release]) -> None:
+        self._write(self._releases, {"format": FORMAT, "releases": [one.as_json() for one in releases]})
+
+    def snapshot_of(self, release: Release) -> Path:
+        """The folder of what belonged to it on the host when it was left."""
+        return self.folder / "snapshots" / release.id
+
+    # The upgrade under way
+
+    def journey(self) -> Journey | None:
+        value = _read(self._journey)
+        if value is None:
+            return None
+        with _damage_named(self._journey):
+            return Journey.of_json(value)
+
+    def write_journey(self, journey: Journey) -> None:
+        self._write(self._journey, journey.as_json())
+
+    def end_journey(self, report: Mapping[str, Any]) -> None:
+        self._write(self._last, {"format": FORMAT, "time_seconds": time.time(), **report})
+        self._journey.unlink(missing_ok=True)
+        sync_folder(self.folder)
+
+    def last_report(self) -> Mapping[str, Any] | None:
+        value = _read(self._last)
+        return value if isinstance(value, dict) else None
+
+    # The oldest version that may run
+
+    def floor(self) -> Version | None:
+        try:
+            text = self._floor.read_text().strip()
+        except FileNotFoundError:
+            return None
+        with _damage_named(self._floor):
+            return Version(text)
+
+    def raise_floor(self, version: Version) -> Version:
+        """It is never lowered. Returns the one that holds."""
+        present = self.floor()
+        if present is not None and present >= version:
+            return present
+        make_private_folder(self.folder)
+        write_durably(self._floor, f"{version}\n".encode())
+        return version
+
+    def _write(self, path: Path, value: Any) -> None:
+        make_private_folder(self.folder)
+        write_json_durably(path, value)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror} — run as root") from None
+    except ValueError:
+        raise ConfigError(f"{path} is damaged — move it away, then look at: edgellm upgrade --list") from None
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ConfigError(f"{path} is damaged — move it away, then look at: edgellm upgrade --list") from None

@@ -1,0 +1,448 @@
+"""Upgrade: one release takes another's place in named steps, or everything is as it was before.
+
+Each step is written down before and after it, so that what a power cut left is known at the next boot.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from edgellm.errors import (
+    EdgeLLMError,
+    HostSpaceError,
+    ReleaseSourceError,
+    ServiceDownError,
+    UpgradeError,
+    UpgradeReturnedError,
+    VersionFloorError,
+)
+from edgellm.host.durable_file import write_durably
+from edgellm.host.engine_pins import let_go, pin_present
+from edgellm.host.host_state import HostState, Journey, Step, StepState
+from edgellm.host.paths import HostPaths
+from edgellm.host.release import Release
+from edgellm.host.releases import Releases
+from edgellm.host.service_unit import ServiceUnit, reload_units
+from edgellm.host.smoke import SmokeResult, smoke_chat
+from edgellm.host.snapshot import drop_snapshot, has_snapshot, restore_snapshot, take_snapshot
+from edgellm.host.source import ENGINES, MODELS, Source
+from edgellm.host.versions import Version
+
+READY_DEADLINE_SECONDS = 1800.0  # large models load from slow disks
+SPARE_BYTES = 200_000_000  # the service writes too
+KEPT_RELEASES = 2
+MEGABYTE_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """``seconds`` is None when the step begins."""
+
+    step: Step
+    state: StepState
+    release: str | None
+    seconds: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        seconds = None if self.seconds is None else round(self.seconds, 3)
+        return {
+            "event": "step",
+            "step": self.step.value,
+            "state": self.state.value,
+            "release": self.release,
+            "seconds": seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeReport:
+    """``result`` is upgraded, rolled_back, unchanged, returned or down. ``serving`` is the release that answers."""
+
+    result: str
+    from_release: str
+    to_release: str | None
+    serving: str | None
+    step: str | None = None
+    reason: str | None = None
+    downtime_seconds: float | None = None
+    was_cut_short: bool = False
+    smoke: Sequence[SmokeResult] = field(default=())
+    journal: Sequence[str] = field(default=())
+    exit_code: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "event": "result",
+            "result": self.result,
+            "from": self.from_release,
+            "to": self.to_release,
+            "serving": self.serving,
+            "step": self.step,
+            "reason": self.reason,
+            "downtime_seconds": None if self.downtime_seconds is None else round(self.downtime_seconds, 3),
+            "requests_cut_short": self.was_cut_short,
+            "smoke": [one.as_json() for one in self.smoke],
+            "journal": list(self.journal),
+            "exit_code": self.exit_code,
+        }
+
+
+OnStep = Callable[[StepReport], None]
+
+
+class Upgrade:
+    """Used under ``HostState.locked``."""
+
+    def __init__(
+        self,
+        paths: HostPaths,
+        state: HostState,
+        releases: Releases,
+        on_step: OnStep,
+        *,
+        ready_deadline_seconds: float = READY_DEADLINE_SECONDS,
+    ) -> None:
+        self._paths = paths
+        self._state = state
+        self._releases = releases
+        self._on_step = on_step
+        self._ready_deadline_seconds = ready_deadline_seconds
+        self._unit = ServiceUnit()
+        self._stopped_at: float | None = None
+        self._down_seconds: float | None = None
+        self._was_cut_short = False
+        self._smoke: Sequence[SmokeResult] = ()
+
+    # What is asked for
+
+    def to_source(self, source: Source, text: str, *, keep: int, config_file: Path | None = None) -> UpgradeReport:
+        """Raises an UpgradeError for what is refused before anything has changed."""
+        self.settle()
+        current = self._releases.current()
+        known = self._releases.identify(source)
+        if known is not None:
+            self._refuse_below_floor(known.version)
+            if known.id == current.id and config_file is None:
+                return UpgradeReport("unchanged", current.id, current.id, current.id)
+        if known is None or not self._releases.is_staged(known):
+            self._refuse_without_room(source)
+        config_text = None if config_file is None else str(config_file.absolute())
+        journey = Journey(current, text, keep, config_file=config_text, floor=source.floor)
+        return self._travel(journey, source)
+
+    def back_to(self, wanted: str | None, *, keep: int) -> UpgradeReport:
+        """To a release that was kept; None is the one that served before. Raises an UpgradeError."""
+        self.settle()
+        current = self._releases.current()
+        kept = [one for one in self._state.releases() if one.id != current.id and self._releases.is_staged(one)]
+        names = ", ".join(one.id for one in kept) or "none"
+        chosen = kept[-1:] if wanted is None else [one for one in kept if wanted in (one.id, one.version)][-1:]
+        if not chosen:
+            if wanted in (current.id, current.version):
+                return UpgradeReport("unchanged", current.id, current.id, current.id)
+            what = "no earlier release" if wanted is None else f"no release {wanted}"
+            raise ReleaseSourceError(f"{what} is kept on this machine — kept are: {names}")
+        self._refuse_below_floor(chosen[0].version)
+        return self._travel(Journey(current, None, keep, to_release=chosen[0], is_rollback=True), None)
+
+    def resume(self, open_again: Callable[[str], Source]) -> UpgradeReport:
+        """Go on where the last one was interrupted."""
+        journey = self._state.journey()
+        if journey is None:
+            current = self._releases.current()
+            return UpgradeReport("unchanged", current.id, None, current.id)
+        if journey.has_done(Step.SMOKE):
+            return self._arrived(journey)
+        staged = journey.to_release is not None and self._releases.is_staged(journey.to_release)
+        source = None if staged or journey.source is None else open_again(journey.source)
+        steps = tuple(one for one in journey.steps if staged and one[0] is Step.STAGED)
+        return self._travel(replace(journey, steps=steps, interrupted=False), source)
+
+    def recover(self) -> UpgradeReport | None:
+        """At boot, before the service starts: what was interrupted is finished where only its end is missing, else the
+        release of before is put back. None where nothing was interrupted."""
+        journey = self._state.journey()
+        if journey is None or journey.interrupted:
+            return None
+        if journey.has_done(Step.SMOKE):
+            return self._arrived(journey)
+        self._put_back(journey)
+        self._state.write_journey(replace(journey, interrupted=True))
+        return UpgradeReport(
+            "returned",
+            journey.from_release.id,
+            journey.to_release.id if journey.to_release else None,
+            journey.from_release.id,
+            step=journey.steps[-1][0].value if journey.steps else None,
+            reason=f"interrupted at {journey.last}; edgellm upgrade --resume goes on",
+            exit_code=UpgradeReturnedError.exit_code,
+        )
+
+    def settle(self) -> None:
+        """What an earlier upgrade left unfinished is over."""
+        report = self.recover()
+        journey = self._state.journey()
+        if journey is not None:
+            self._forget_unused(journey)
+            self._state.end_journey(report.as_json() if report else {"result": "abandoned"})
+
+    # The way
+
+    def _travel(self, journey: Journey, source: Source | None) -> UpgradeReport:
+        self._state.write_journey(journey)
+        step = Step.STAGED
+        try:
+            if not journey.has_done(Step.STAGED):
+                journey = self._take(journey, Step.STAGED, lambda one: self._stage(one, source))
+            for step, work in (
+                (Step.DRAINED, self._drain),
+                (Step.SWITCHED, self._switch),
+                (Step.READY, self._start),
+                (Step.SMOKE, self._ask),
+            ):
+                journey = self._take(journey, step, work)
+        except (EdgeLLMError, KeyboardInterrupt) as error:
+            present = self._state.journey() or journey
+            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+            return self._return(present, step, reason)
+        return self._arrived(journey)
+
+    def _take(self, journey: Journey, step: Step, work: Callable[[Journey], Journey]) -> Journey:
+        journey = journey.at(step, StepState.BEGUN)
+        self._state.write_journey(journey)
+        self._report(journey, step, StepState.BEGUN)
+        began = time.monotonic()
+        journey = work(journey).at(step, StepState.DONE)
+        self._state.write_journey(journey)
+        self._report(journey, step, StepState.DONE, time.monotonic() - began)
+        return journey
+
+    def _report(self, journey: Journey, step: Step, state: StepState, seconds: float | None = None) -> None:
+        self._on_step(StepReport(step, state, journey.to_release.id if journey.to_release else None, seconds))
+
+    def _stage(self, journey: Journey, source: Source | None) -> Journey:
+        release = journey.to_release
+        if release is None or not self._releases.is_staged(release):
+            if source is None:
+                raise ReleaseSourceError(f"{release.id if release else 'the release'} is no longer on this machine")
+            release = self._releases.stage(source)
+            self._refuse_below_floor(release.version)
+            journey = replace(journey, to_release=release)
+            self._state.write_journey(journey)
+        config = journey.config_file or str(self._paths.configuration)
+        if Path(config).exists():
+            checked = self._releases.command(release, "config", "check", "--config", config)
+            if checked.code != 0:
+                raise UpgradeError(f"{release.id} refuses the configuration: {checked.last_words}")
+        if source is not None and source.extras is not None:
+            self._bring_extras(source.extras)
+        ours = {*journey.pinned_engines, *(name for one in self._state.releases() for name in one.pinned_engines)}
+        pinned = pin_present(self._releases, journey.from_release, ours)
+        journey = replace(journey, pinned_engines=sorted({*journey.pinned_engines, *pinned}))
+        self._state.write_journey(journey)
+        self._releases.prewarm(release)
+        return journey
+
+    def _bring_extras(self, folder: Path) -> None:
+        """Engines and models of a bundle, to where prewarming looks for them."""
+        for name, target in ((ENGINES, "import"), (MODELS, "models")):
+            for path in sorted((folder / name).rglob("*")):
+                copy = self._paths.service_data / target / path.relative_to(folder / name)
+                if path.is_file() and not (copy.is_file() and copy.stat().st_size == path.stat().st_size):
+                    _copy_for_service(path, copy, self._paths.service_data)
+
+    def _drain(self, journey: Journey) -> Journey:
+        take_snapshot(self._paths, self._state.snapshot_of(journey.from_release))
+        self._stopped_at = time.monotonic()
+        self._was_cut_short = not self._unit.stop()
+        return journey
+
+    def _switch(self, journey: Journey) -> Journey:
+        release = _known(journey)
+        self._releases.switch(release)
+        snapshot = self._state.snapshot_of(release)
+        if journey.is_rollback and has_snapshot(snapshot):
+            restore_snapshot(self._paths, snapshot)
+        else:
+            self._releases.install(release)
+        if journey.config_file is not None:
+            write_durably(self._paths.configuration, Path(journey.config_file).read_bytes(), 0o644)
+        reload_units()
+        return journey
+
+    def _start(self, journey: Journey) -> Journey:
+        self._unit.start(self._ready_deadline_seconds)
+        self._note_served()
+        return journey
+
+    def _ask(self, journey: Journey) -> Journey:
+        restarts = self._unit.restarts()
+        self._smoke = smoke_chat(self._paths, _known(journey).version)
+        if self._unit.restarts() != restarts or not self._unit.is_active():
+            raise UpgradeError("the service ended while it was asked")
+        return journey
+
+    def _note_served(self) -> None:
+        if self._stopped_at is not None:
+            self._down_seconds = time.monotonic() - self._stopped_at
+
+    def _arrived(self, journey: Journey) -> UpgradeReport:
+        """Only bookkeeping is left: it is done again where it was interrupted."""
+        journey = self._take(journey, Step.KEPT, self._keep)
+        report = UpgradeReport(
+            "rolled_back" if journey.is_rollback else "upgraded",
+            journey.from_release.id,
+            _known(journey).id,
+            _known(journey).id,
+            downtime_seconds=self._down_seconds,
+            was_cut_short=self._was_cut_short,
+            smoke=self._smoke,
+        )
+        self._state.end_journey(report.as_json())
+        return report
+
+    def _keep(self, journey: Journey) -> Journey:
+        release, left = _known(journey), journey.from_release
+        known = {one.id: one for one in self._state.releases()}
+        engines = sorted({*known.get(left.id, left).pinned_engines, *journey.pinned_engines})
+        left = replace(known.get(left.id, left), pinned_engines=engines)
+        arrived = replace(known.get(release.id, release), time_seconds=time.time())
+        others = [one for one in known.values() if one.id not in (release.id, left.id)]
+        kept = [*others, left][-journey.keep :] if journey.keep else []
+        self._state.write_releases([*kept, arrived])
+        for one in [*others, left]:
+            if one not in kept and one.id != arrived.id:
+                self._forget(one, [*kept, arrived])
+        if journey.floor is not None:
+            self._state.raise_floor(Version(journey.floor))
+        return journey
+
+    def _forget(self, release: Release, kept: Sequence[Release]) -> None:
+        let_go(
+            self._releases,
+            kept[-1],
+            set(release.pinned_engines) - {name for one in kept for name in one.pinned_engines},
+        )
+        self._releases.drop(release)
+        drop_snapshot(self._state.snapshot_of(release))
+
+    # The way back
+
+    def _return(self, journey: Journey, step: Step, reason: str) -> UpgradeReport:
+        journal = self._unit.journal() if journey.has_begun(Step.DRAINED) else ()
+        serving: str | None = journey.from_release.id
+        result, code = "returned", UpgradeReturnedError.exit_code
+        try:
+            if journey.has_begun(Step.DRAINED):
+                self._unit.stop()
+                self._put_back(journey)
+                self._unit.start(self._ready_deadline_seconds)
+                self._note_served()
+                self._smoke = smoke_chat(self._paths, journey.from_release.version)
+            else:
+                self._put_back(journey)
+        except EdgeLLMError as error:
+            serving, result, code = None, "down", ServiceDownError.exit_code
+            reason = f"{reason}; and {journey.from_release.id} does not serve again: {error}"
+        self._forget_unused(journey)
+        report = UpgradeReport(
+            result,
+            journey.from_release.id,
+            journey.to_release.id if journey.to_release else None,
+            serving,
+            step=step.value,
+            reason=reason,
+            downtime_seconds=self._down_seconds,
+            was_cut_short=self._was_cut_short,
+            smoke=self._smoke if serving else (),
+            journal=journal,
+            exit_code=code,
+        )
+        self._state.end_journey(report.as_json())
+        return report
+
+    def _put_back(self, journey: Journey) -> None:
+        self._releases.unstage_unfinished()
+        if journey.has_begun(Step.SWITCHED) or not self._is_current(journey.from_release):
+            self._releases.switch(journey.from_release)
+        if journey.has_begun(Step.SWITCHED):
+            restore_snapshot(self._paths, self._state.snapshot_of(journey.from_release))
+        reload_units()
+
+    def _is_current(self, release: Release) -> bool:
+        try:
+            return self._releases.current().id == release.id
+        except UpgradeError:
+            return False
+
+    def _forget_unused(self, journey: Journey) -> None:
+        """A release that did not make it takes no room, unless it is one that was kept anyway."""
+        kept = self._state.releases()
+        staged = journey.to_release
+        needed = {name for one in kept for name in one.pinned_engines}
+        let_go(self._releases, journey.from_release, set(journey.pinned_engines) - needed)
+        if staged is not None and staged.id != journey.from_release.id and all(one.id != staged.id for one in kept):
+            self._releases.drop(staged)
+
+    # Refusals
+
+    def _refuse_below_floor(self, version: str) -> None:
+        floor = self._state.floor()
+        try:
+            wanted = Version(version)
+        except ValueError as error:
+            raise ReleaseSourceError(f"the release's version: {error}") from None
+        if floor is not None and wanted < floor:
+            raise VersionFloorError(
+                f"edgellm {version} is older than {floor}, the oldest version that this machine may run — give {floor} "
+                "or a newer one"
+            )
+
+    def _refuse_without_room(self, source: Source) -> None:
+        needed_bytes, place = self._releases.needed_bytes(source)
+        needed_bytes += SPARE_BYTES
+        free_bytes = shutil.disk_usage(place).free
+        if free_bytes < needed_bytes:
+            needed, free = (round(size_bytes / MEGABYTE_BYTES) for size_bytes in (needed_bytes, free_bytes))
+            raise HostSpaceError(
+                f"{place}: the release needs up to {needed} MB, and {free} MB are free — make room, or "
+                "keep fewer releases (--keep)"
+            )
+
+
+def _known(journey: Journey) -> Release:
+    assert journey.to_release is not None  # noqa: S101  # staging is done
+    return journey.to_release
+
+
+def _copy_for_service(source: Path, target: Path, owned_as: Path) -> None:
+    """The service's own file, there whole or not at all."""
+    status = owned_as.stat()
+    try:
+        for folder in reversed([one for one in target.parents if not one.exists()]):
+            folder.mkdir(mode=0o750)
+            shutil.chown(folder, status.st_uid, status.st_gid)
+        unfinished = target.with_name(f".{target.name}.unfinished")
+        shutil.copyfile(source, unfinished)
+        shutil.chown(unfinished, status.st_uid, status.st_gid)
+        unfinished.chmod(0o640)
+        unfinished.replace(target)
+    except OSError as error:
+        raise UpgradeError(f"{error.filename or target}: {error.strerror}") from None
+
+
+def report_line(value: Mapping[str, Any]) -> str:
+    """For people."""
+    if value["event"] == "step":
+        release = value["release"] or "the release"
+        return (
+            f"{value['step']:<9} {release} …"
+            if value["seconds"] is None
+            else (f"{value['step']:<9} {release}: done ({value['seconds']:.1f} s)")
+        )
+    return f"{value['result']}: {value['serving'] or 'nothing'} serves"

@@ -1,0 +1,235 @@
+"""``edgellm upgrade``: another release takes the running one's place, or everything is as it was before."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgellm.errors import (
+    ConfigError,
+    EdgeLLMError,
+    ServiceDownError,
+    UpgradeReturnedError,
+)
+from edgellm.host.container_releases import ContainerReleases
+from edgellm.host.host_state import HostState
+from edgellm.host.paths import HostPaths
+from edgellm.host.release import Kind
+from edgellm.host.releases import Releases
+from edgellm.host.source import open_source
+from edgellm.host.upgrade import KEPT_RELEASES, READY_DEADLINE_SECONDS, StepReport, Upgrade, UpgradeReport, report_line
+from edgellm.host.venv_releases import VenvReleases
+from edgellm.host.versions import Version
+
+KEPT_RELEASES_MAX = 100
+USAGE_CODE = 64
+
+
+class _UsageError(ConfigError):
+    code = "usage"
+    exit_code = USAGE_CODE
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        nargs="?",
+        help="a container image's archive or NAME@sha256:DIGEST, a wheel or a folder of wheels, or a bundle's folder",
+    )
+    parser.add_argument(
+        "--rollback",
+        metavar="RELEASE",
+        nargs="?",
+        const="",
+        help="go back to a release that was kept, by its id or version (default: the one that served before)",
+    )
+    parser.add_argument("--list", action="store_true", help="show the releases that are kept, and the last upgrade")
+    parser.add_argument("--resume", action="store_true", help="go on with an upgrade that was interrupted")
+    parser.add_argument(
+        "--recover",
+        action="store_true",
+        help="what edgellm-upgrade-recover.service does at boot: put back the release of before an interrupted upgrade",
+    )
+    parser.add_argument(
+        "--raise-floor", metavar="VERSION", help="from now on refuse versions older than this; it is never lowered"
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="N",
+        type=_kept,
+        default=KEPT_RELEASES,
+        help=f"how many earlier releases stay (default: {KEPT_RELEASES})",
+    )
+    parser.add_argument("--sha256", metavar="HEX", help="what SOURCE must be, where it is one file")
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help="the configuration that comes with the release, put in its place"
+    )
+    parser.add_argument(
+        "--ready-timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=READY_DEADLINE_SECONDS,
+        help=f"how long the release may take until it is ready (default: {READY_DEADLINE_SECONDS:g})",
+    )
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each step, and one at the end")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    chosen = [
+        name
+        for name, is_chosen in (
+            ("SOURCE", namespace.source is not None),
+            ("--rollback", namespace.rollback is not None),
+            ("--list", namespace.list),
+            ("--resume", namespace.resume),
+            ("--recover", namespace.recover),
+            ("--raise-floor", namespace.raise_floor is not None),
+        )
+        if is_chosen
+    ]
+    if len(chosen) != 1:
+        said = "nothing is said to do" if not chosen else f"{' and '.join(chosen)} exclude each other"
+        raise _UsageError(f"{said} — see edgellm upgrade --help")
+    if os.geteuid() != 0:
+        raise ConfigError("edgellm upgrade changes the system — run it as root")
+    paths = HostPaths()
+    state = HostState(paths)
+    if namespace.raise_floor is not None:
+        return _raise_floor(state, namespace.raise_floor)
+    releases = releases_of(paths)
+    if namespace.list:
+        return _list(state, releases, as_json=namespace.json)
+    # A terminal that closes ends no upgrade halfway; an interruption puts back what was.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    output = _Output(as_json=namespace.json)
+    with state.locked():
+        upgrade = Upgrade(paths, state, releases, output.step, ready_deadline_seconds=namespace.ready_timeout)
+        return output.result(_go(namespace, paths, upgrade, releases))
+
+
+def _go(namespace: argparse.Namespace, paths: HostPaths, upgrade: Upgrade, releases: Releases) -> UpgradeReport | None:
+    kind = Kind.VENV if isinstance(releases, VenvReleases) else Kind.CONTAINER
+    if namespace.recover:
+        return upgrade.recover()
+    if namespace.resume:
+        return upgrade.resume(lambda text: open_source(text, kind, paths, sha256=namespace.sha256))
+    if namespace.rollback is not None:
+        return upgrade.back_to(namespace.rollback or None, keep=namespace.keep)
+    if namespace.config is not None and not namespace.config.is_file():
+        raise ConfigError(f"--config {namespace.config} is not there")
+    source = open_source(namespace.source, kind, paths, sha256=namespace.sha256)
+    text = namespace.source if source.pinned_name else str(Path(namespace.source).absolute())
+    return upgrade.to_source(source, text, keep=namespace.keep, config_file=namespace.config)
+
+
+def releases_of(paths: HostPaths) -> Releases:
+    """Of the mode that edgellm is installed in. Raises ConfigError where it is not."""
+    try:
+        mode = json.loads(paths.installed_record.read_bytes())["mode"]
+        kind = Kind(mode)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{paths.installed_record} is not there: edgellm is not installed here — run edgellm install first"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(f"{paths.installed_record} is damaged — run edgellm install again") from None
+    return VenvReleases(paths) if kind is Kind.VENV else ContainerReleases(paths)
+
+
+def _raise_floor(state: HostState, text: str) -> int:
+    try:
+        version = Version(text)
+    except ValueError as error:
+        raise _UsageError(f"--raise-floor: {error}") from None
+    with state.locked():
+        print(f"versions older than {state.raise_floor(version)} are refused")
+    return 0
+
+
+def _list(state: HostState, releases: Releases, *, as_json: bool) -> int:
+    current = releases.current()
+    kept = [one for one in state.releases() if one.id != current.id]
+    here = set(releases.present())
+    floor, last, journey = state.floor(), state.last_report(), state.journey()
+    if as_json:
+        value = {
+            "current": current.as_json(),
+            "kept": [{**one.as_json(), "present": one.id in here} for one in kept],
+            "version_floor": None if floor is None else str(floor),
+            "under_way": None if journey is None else journey.as_json(),
+            "last": last,
+        }
+        print(json.dumps(value, indent=1, ensure_ascii=False))
+        return 0
+    print(f"{current.id}  serves")
+    for one in reversed(kept):
+        print(f"{one.id}  {'kept' if one.id in here else 'gone from the disk'}")
+    if floor is not None:
+        print(f"versions older than {floor} are refused")
+    if journey is not None:
+        print(f"an upgrade was interrupted at {journey.last}: edgellm upgrade --resume goes on")
+    if last is not None:
+        print(": ".join(["last", *(str(last[name]) for name in ("result", "reason") if last.get(name))]))
+    return 0
+
+
+class _Output:
+    """Somebody may have stopped listening: an upgrade goes on without."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def step(self, report: StepReport) -> None:
+        self._say(report.as_json())
+
+    def result(self, report: UpgradeReport | None) -> int:
+        if report is None:
+            return 0
+        value = report.as_json()
+        self._say(value)
+        if report.reason is not None and not self._as_json:
+            for line in report.journal:
+                self._write(f"  | {line}")
+        error: EdgeLLMError | None = None
+        if report.result == "returned":
+            error = UpgradeReturnedError(f"{report.step}: {report.reason} — {report.serving} serves")
+        elif report.result == "down":
+            error = ServiceDownError(f"{report.step}: {report.reason} — see journalctl -u edgellm")
+        if error is not None:
+            sys.stderr.write(f"edgellm: {' '.join(str(error).split())}\n")
+        return report.exit_code
+
+    def _say(self, value: Mapping[str, Any]) -> None:
+        self._write(json.dumps(value, ensure_ascii=False) if self._as_json else report_line(value))
+
+    def _write(self, line: str) -> None:
+        try:
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+        except OSError:
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, sys.stdout.fileno())
+
+
+def _kept(text: str) -> int:
+    if not text.isdigit() or int(text) > KEPT_RELEASES_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {KEPT_RELEASES_MAX}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds above 0")
+    return seconds

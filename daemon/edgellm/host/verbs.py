@@ -1,0 +1,17 @@
+"""The verbs of the host tool, each a module with ``configure(parser)`` and ``run(namespace)``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HostVerb:
+    summary: str
+    module: str
+
+
+HOST_VERBS: Mapping[str, HostVerb] = {
+    "upgrade": HostVerb("Serve another release, or the earlier one again", "edgellm.host.upgrade_verb"),
+}
