@@ -22,6 +22,10 @@
     ├── DaemonUnreachableError       no daemon answers on its admin socket
     ├── LoadUnfinishedError          a model was still loading when the wait for it ended, or was given up
     ├── AdminAccessError             the daemon does not take orders from this user
+    ├── PairingError                 a client that has no key yet does not get one
+    │   ├── PairingClosedError       no code is open: never opened, used, or its time is over
+    │   ├── PairingRefusedError      the client does not know the code
+    │   └── BoardUnverifiedError     what answers the client is not the board that the code is of
     ├── ForcedShutdownError          it ended, and had to cut requests short or kill workers for it
     ├── UpgradeError                 another release, and the one that serves
     │   ├── ReleaseSourceError       what is to be installed is not there, or is no release
@@ -171,6 +175,30 @@ class LoadUnfinishedError(EdgeLLMError):
 class AdminAccessError(EdgeLLMError):
     code = "not_allowed"
     exit_code = 77
+
+
+class PairingError(EdgeLLMError):
+    code = "pairing_failed"
+    exit_code = 77
+
+
+class PairingClosedError(PairingError):
+    code = "pairing_closed"
+
+    def __init__(self, message: str = "No pairing code is open on this board; edgellm pair-code opens one.") -> None:
+        super().__init__(message)
+
+
+class PairingRefusedError(PairingError):
+    code = "pairing_refused"
+
+    def __init__(self, message: str = "The proof does not fit the open pairing code.") -> None:
+        super().__init__(message)
+
+
+class BoardUnverifiedError(PairingError):
+    code = "board_unverified"
+    exit_code = 76
 
 
 class ForcedShutdownError(EdgeLLMError):

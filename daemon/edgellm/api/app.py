@@ -24,6 +24,7 @@ from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import BodyReader
 from edgellm.api.keys import KeyRing
 from edgellm.api.openapi import describe
+from edgellm.api.pairing import CLAIM_PATH, HELLO_PATH, ClosedDesk, PairingDesk, PairingRoutes
 from edgellm.api.response_store import ResponseStore
 from edgellm.api.responses import delete_response, responses, stored_response
 from edgellm.api.service import ApiService, caller_of
@@ -36,7 +37,7 @@ from edgellm.serving.engine_client import EngineClient
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> FastAPI:
+def create_app(engine: EngineClient, settings: ApiSettings | None = None, desk: PairingDesk | None = None) -> FastAPI:
     """The application. Starting and closing the engine is the owner's.
 
     ``app.state.keys`` is its KeyRing, ``app.state.settings`` its LiveSettings.
@@ -104,6 +105,7 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
     async def docs(request: Request) -> Response:
         return HTMLResponse(docs_page(app.openapi()), headers=STATUS_PAGE_HEADERS)
 
+    pairing = PairingRoutes(desk or ClosedDesk())
     handlers: dict[tuple[str, str], Handler] = {
         ("POST", "/v1/chat/completions"): partial(chat_completions, service),
         ("POST", "/v1/completions"): partial(completions, service),
@@ -122,6 +124,8 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None) -> Fas
         ("GET", "/metrics"): metrics,
         ("GET", "/docs"): docs,
         ("GET", "/"): page,
+        ("POST", HELLO_PATH): pairing.hello,
+        ("POST", CLAIM_PATH): pairing.claim,
     }
     for (method, path), handler in handlers.items():
         app.router.add_route(path, handler, methods=[method])

@@ -13,6 +13,8 @@ from edgellm.errors import (
     EdgeLLMError,
     KeyRevokedError,
     ModelNotFoundError,
+    PairingClosedError,
+    PairingRefusedError,
     RateLimitedError,
     RecordNotFoundError,
     RequestCancelledError,
@@ -50,6 +52,8 @@ _STATUS_OF: tuple[tuple[type[EdgeLLMError], int], ...] = (
     (ServerBusyError, 429),
     (RateLimitedError, 429),
     (KeyRevokedError, 401),
+    (PairingClosedError, 404),
+    (PairingRefusedError, 403),
     (AdmissionError, 503),
     (WorkerFailedError, 502),
     (RequestTimeoutError, 504),
@@ -66,6 +70,8 @@ def described(error: BaseException) -> tuple[int, str, str, str | None]:
         case AdmissionError():
             return _status_of(error), error.message, error.code, None
         case RequestTimeoutError() | WorkerFailedError() | RequestCancelledError() | KeyRevokedError():
+            return _status_of(error), str(error), error.code, None
+        case PairingClosedError() | PairingRefusedError():
             return _status_of(error), str(error), error.code, None
         case _:
             return 500, "The server failed to answer; its log says why.", "internal_error", None

@@ -61,6 +61,8 @@ ROUTES: tuple[Route, ...] = (
     Route("/openapi.json", "GET"),
     Route("/docs", "GET"),
     Route("/", "GET", Access.PUBLIC),
+    Route("/pairing/hello", "POST", Access.PUBLIC, Body.JSON),
+    Route("/pairing/claim", "POST", Access.PUBLIC, Body.JSON),
 )
 
 

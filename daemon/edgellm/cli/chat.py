@@ -8,11 +8,16 @@ import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import closing
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
+from urllib.parse import urlsplit
 
 from edgellm.cli.arguments import UsageError, add_config_option
 from edgellm.errors import EdgeLLMError
 
+if TYPE_CHECKING:
+    from edgellm.service.pairing.boards import Board
+
+HTTPS_PORT = 443
 KEY_VARIABLE = "EDGELLM_API_KEY"
 URL_VARIABLE = "EDGELLM_URL"
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -94,13 +99,28 @@ def _conversant(namespace: argparse.Namespace) -> Conversant:
         return LocalModel.from_arguments(namespace)
     from edgellm.cli.chat_over_http import Server
 
+    url = namespace.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    board = _paired_board(url)
     return Server(
-        namespace.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL,
-        key=_key(namespace.api_key_file),
+        url,
+        key=_key(namespace.api_key_file) or (board.key() if board else None),
+        authority=board.authority_file if board else None,
         model=namespace.model,
         temperature=namespace.temperature,
         max_tokens=namespace.max_tokens,
     )
+
+
+def _paired_board(url: str) -> Board | None:
+    """The board at ``url`` if ``edgellm pair`` was run with it."""
+    from edgellm.service.pairing.boards import Board
+
+    try:
+        parts = urlsplit(url)
+        board = Board.at(parts.hostname or "", parts.port or HTTPS_PORT)
+    except ValueError:
+        return None  # which Server says
+    return board if parts.scheme == "https" and board.is_paired else None
 
 
 def _key(file: str | None) -> str | None:

@@ -8,6 +8,7 @@ import ssl
 import sys
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -47,9 +48,18 @@ class Server:
     """One model of a server. ``model`` None means its only one."""
 
     def __init__(
-        self, url: str, *, key: str | None, model: str | None, temperature: float | None, max_tokens: int | None
+        self,
+        url: str,
+        *,
+        key: str | None,
+        model: str | None,
+        temperature: float | None,
+        max_tokens: int | None,
+        authority: Path | None = None,
     ) -> None:
+        """``authority`` vouches for the server; None leaves that to those that this machine trusts."""
         self._url = _split(url)
+        self._tls = ssl.create_default_context(cafile=authority) if authority else None
         self._headers = {"Content-Type": "application/json"}
         if key is not None:
             if not key.isascii() or not key.isprintable():
@@ -119,8 +129,12 @@ class Server:
         self, method: str, path: str, body: dict[str, Any] | None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         secure = self._url.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        connection = kind(self._url.hostname or "", self._url.port, timeout=CONNECT_SECONDS_MAX)
+        host, port = self._url.hostname or "", self._url.port
+        connection = (
+            http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS_MAX, context=self._tls)
+            if secure
+            else http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS_MAX)
+        )
         try:
             connection.connect()
             connection.sock.settimeout(ANSWER_SECONDS_MAX)

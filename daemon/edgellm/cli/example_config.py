@@ -26,6 +26,7 @@ SHOWN: Mapping[str, object] = {
     "server.api_keys_file": f"{CREDENTIALS}/api-keys",
     "server.tls_certificate_file": f"{CREDENTIALS}/tls-certificate",
     "server.tls_key_file": f"{CREDENTIALS}/tls-key",
+    "server.tls_authority_file": f"{CREDENTIALS}/tls-authority",
     "models.source": DEFAULT_MODEL_SOURCE,
 }
 _HEAD = """\

@@ -15,6 +15,7 @@ from edgellm.config.network_names import require_host, require_origin
 from edgellm.config.setting_error import SettingError
 
 DEFAULT_MODEL_SOURCE = "smollm2-135m-instruct"
+PAIRING_FOLDER_NAME = "pairing"
 
 Flag = Annotated[bool, Field(strict=True)]
 Whole = Annotated[int, Field(strict=True)]
@@ -53,6 +54,11 @@ class ServerSettings(Section):
     )
     tls_key_file: Path | None = Field(
         default=None, description="Private key (PEM, without a password) of the certificate; closed to other users."
+    )
+    tls_authority_file: Path | None = Field(
+        default=None,
+        description="Certificate (PEM) of the private authority that vouches for the server's; clients that pair are "
+        "given it. Unset: `ca.crt` beside `tls_certificate_file`, where there is one.",
     )
     insecure_no_keys: Flag = Field(
         default=False,
@@ -446,6 +452,16 @@ class RecordsSettings(Section):
     )
 
 
+class PairingSettings(Section):
+    """How clients without a key get one, with a code of `edgellm pair-code`. Needs API keys and a private authority."""
+
+    enabled: Flag = Field(default=True, description="Whether a pairing code can be opened.")
+    folder: Path | None = Field(
+        default=None,
+        description="Where the open code and the keys of paired clients are kept. Unset: `pairing` in `cache_dir`.",
+    )
+
+
 class LogSettings(Section):
     """What is written to standard error."""
 
@@ -464,8 +480,8 @@ class Settings(Section):
     )
     admin_socket: Path | None = Field(
         default=None,
-        description="Unix socket of `edgellm reload`, for root and the daemon's own user. Unset: `edgellm/admin.sock` "
-        "below `$XDG_RUNTIME_DIR`, else below `/run`.",
+        description="Unix socket of `edgellm reload` and `pair-code`, for root and the daemon's own user. Unset: "
+        "`edgellm/admin.sock` below `$XDG_RUNTIME_DIR`, else below `/run`.",
     )
     server: ServerSettings = Field(default=ServerSettings(), description="HTTP server.")
     admission: AdmissionSettings = Field(default=AdmissionSettings(), description="Queue and deadlines.")
@@ -473,6 +489,7 @@ class Settings(Section):
     residency: ResidencySettings = Field(default=ResidencySettings(), description="Memory for models.")
     workers: WorkerLimits = Field(default=WorkerLimits(), description="Worker processes.")
     records: RecordsSettings = Field(default=RecordsSettings(), description="Records of requests.")
+    pairing: PairingSettings = Field(default=PairingSettings(), description="Pairing of clients.")
     log: LogSettings = Field(default=LogSettings(), description="Log.")
     models: Annotated[tuple[ModelSettings, ...], Field(max_length=limits.MODELS_MAX)] = Field(
         default=(),
@@ -487,6 +504,10 @@ class Settings(Section):
             if names.count(name) > 1:
                 raise ValueError(f'has the name "{name}" twice; each served model needs its own')
         return models
+
+    @property
+    def pairing_folder(self) -> Path:
+        return self.pairing.folder or self.cache_dir / PAIRING_FOLDER_NAME
 
     @property
     def served_models(self) -> tuple[ModelSettings, ...]:

@@ -10,20 +10,21 @@ import msgspec
 
 from edgellm import errors
 from edgellm.errors import AdminAccessError, DaemonUnreachableError, EdgeLLMError
-from edgellm.service.admin_messages import LINE_BYTES_MAX, Answer, Done, Refused, Reload
+from edgellm.service.admin_messages import LINE_BYTES_MAX, Answer, Done, Refused, Reload, Request
 
 # What a daemon may refuse with.
 _FAMILIES = (errors.ConfigError, errors.ModelError, errors.EngineError)
 _OTHERS: Sequence[type[EdgeLLMError]] = (
     *(errors.AdminAccessError, errors.LoadUnfinishedError, errors.RuntimeUnavailableError),
-    *(errors.CacheError, errors.WorkerFailedError),
+    *(errors.CacheError, errors.WorkerFailedError, errors.PairingClosedError),
 )
 ANSWER_DEADLINE_SECONDS = 300.0  # sources of models are looked into before it answers
 
 
-def ask_daemon(path: Path, request: Reload) -> Done:
+def ask_daemon(path: Path, request: Request) -> Done:
     """The answer. Raises the daemon's error, or one that says why it cannot be reached."""
-    deadline_seconds = ANSWER_DEADLINE_SECONDS + (request.wait_seconds or 0.0)
+    wait_seconds = request.wait_seconds if isinstance(request, Reload) else None
+    deadline_seconds = ANSWER_DEADLINE_SECONDS + (wait_seconds or 0.0)
     received = b""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

@@ -24,6 +24,43 @@ class HostPass(msgspec.Struct, tag="host_pass", tag_field="verb", frozen=True, f
     """Let the machine's administrator ask this daemon over HTTP for a while, as a client would."""
 
 
+class OpenPairing(msgspec.Struct, tag="open-pairing", tag_field="verb", frozen=True, forbid_unknown_fields=True):
+    """Open a new pairing code, in the place of one that is open."""
+
+    lifetime_seconds: float = 900.0
+
+
+class ClosePairing(msgspec.Struct, tag="close-pairing", tag_field="verb", frozen=True, forbid_unknown_fields=True):
+    """Close the pairing code that is open, if there is one."""
+
+
+class ShowPairing(msgspec.Struct, tag="show-pairing", tag_field="verb", frozen=True, forbid_unknown_fields=True):
+    """Whether a pairing code is open, and which; never the code itself."""
+
+
+class ListPaired(msgspec.Struct, tag="list-paired", tag_field="verb", frozen=True, forbid_unknown_fields=True):
+    """The clients that paired."""
+
+
+class RevokePaired(msgspec.Struct, tag="revoke-paired", tag_field="verb", frozen=True, forbid_unknown_fields=True):
+    """Take the key of a paired client back."""
+
+    client: str
+
+
+class PairingState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``code`` is there once, in the answer to OpenPairing. ``fingerprint`` is that of the board's authority."""
+
+    id: str
+    left_seconds: float
+    is_used: bool
+    fingerprint: str
+    code: str | None = None
+
+    def __repr__(self) -> str:
+        return f"PairingState({self.id})"
+
+
 class Refused(msgspec.Struct, tag="refused", tag_field="answer", frozen=True):
     """``code`` is that of an error of our tree, and decides the command's exit code."""
 
@@ -42,6 +79,7 @@ class Done(msgspec.Struct, tag="done", tag_field="answer", frozen=True):
     config: str | None = None
     failures: list[Refused] = []
     is_loading: bool = False
+    pairing: PairingState | None = None
 
 
 class HostPassIssued(msgspec.Struct, tag="host_pass_issued", tag_field="answer", frozen=True):
@@ -55,5 +93,5 @@ class HostPassIssued(msgspec.Struct, tag="host_pass_issued", tag_field="answer",
 
 
 # A verb more is a struct more in this union, and a handler.
-Request = Reload | HostPass
+Request = Reload | HostPass | OpenPairing | ClosePairing | ShowPairing | ListPaired | RevokePaired
 Answer = Done | HostPassIssued | Refused

@@ -25,7 +25,7 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 _log = logging.getLogger(__name__)
 
-Handler = Callable[[Any], Awaitable[Answer]]
+Handler = Callable[[Any], Awaitable[Answer]]  # of the type of request that it is for
 
 
 def open_admin_socket(path: Path | None, environ: Mapping[str, str]) -> socket.socket | None:

@@ -61,11 +61,21 @@ def read_keys_left(path: Path) -> tuple[ApiKey, ...]:
 
 def add_key(path: Path, name: str, priority: Priority = Priority.NORMAL) -> str:
     """Make a key for a new client; the file, made where it is missing, gets its hash. Returns the key, kept nowhere."""
+    key = make_key()
+    add_hashed_key(path, name, hashlib.sha256(key.encode()).digest(), priority)
+    return key
+
+
+def make_key() -> str:
+    return MADE_KEY_PREFIX + secrets.token_urlsafe(MADE_KEY_BYTES)
+
+
+def add_hashed_key(path: Path, name: str, sha256: bytes, priority: Priority = Priority.NORMAL) -> None:
+    """As ``add_key``, for a key that somebody else has. Raises ConfigError."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} cannot be a client's name — use up to 64 letters, digits, dots, dashes, underscores"
         )
-    key = MADE_KEY_PREFIX + secrets.token_urlsafe(MADE_KEY_BYTES)
     with _changing(path) as target:
         text = _read_text(target) if target.exists() else ""
         known = read_keys_left(target) if target.exists() else ()
@@ -75,9 +85,8 @@ def add_key(path: Path, name: str, priority: Priority = Priority.NORMAL) -> str:
             raise ConfigError(f"{path} holds {KEYS_MAX} keys, and may hold no more")
         separator = "" if not text or text.endswith("\n") else "\n"
         suffix = "" if priority is Priority.NORMAL else f" {_PRIORITY_OPTION}{priority.value}"
-        line = f"{name}:sha256:{hashlib.sha256(key.encode()).hexdigest()}{suffix}\n"
+        line = f"{name}:sha256:{sha256.hex()}{suffix}\n"
         _replace(target, text + separator + line)
-    return key
 
 
 def revoke_key(path: Path, name: str) -> int:

@@ -9,9 +9,9 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
@@ -50,12 +50,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What answers HTTP, the files that it takes anew while it runs, and how it takes other settings on."""
+    """What answers HTTP, the files that it takes anew while it runs, how it takes other settings on, and what it does
+    for whoever runs the machine."""
 
     app: ASGIApp
     files: Sequence[ReloadedFiles] = ()
     issue_pass: Callable[[float], str] = lambda lifetime_seconds: ""
     take_on: Callable[[Settings], None] = lambda settings: None
+    verbs: Mapping[type[Request], Handler] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class Daemon:
                 None if certificate is None else fingerprint_of(certificate),
             )
 
-        handlers: dict[type[Request], Handler] = {Reload: reload, HostPass: host_pass}
+        handlers: dict[type[Request], Handler] = {**application.verbs, Reload: reload, HostPass: host_pass}
         admin = None if self._admin is None else AdminServer(self._admin, handlers)
         if admin is not None:
             await admin.start()

@@ -7,7 +7,6 @@ import faulthandler
 import ipaddress
 import logging
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,11 +23,12 @@ from edgellm.service import logs
 from edgellm.service.access_log import AccessLog
 from edgellm.service.address import LOOPBACK, Listener, bind_host, listen
 from edgellm.service.admin_server import open_admin_socket
-from edgellm.service.api_keys import read_keys, read_keys_left
+from edgellm.service.api_keys import read_keys
 from edgellm.service.host_names import own_names
 from edgellm.service.models import clear_engines, model_specs
 from edgellm.service.notify import Supervisor
 from edgellm.service.open_files import raise_open_files_limit
+from edgellm.service.pairing.daemon_side import all_keys, key_file_paths, pairing_desk, pairing_verbs, why_closed
 from edgellm.service.reconfiguration import ReadSettings
 from edgellm.service.reload import ReloadedFiles
 from edgellm.service.runner import Application, Daemon, Source, record_settings
@@ -61,6 +61,7 @@ def start(settings: Settings, read_anew: ReadSettings, config_file: Path | None 
 
 def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings, config_file: Path | None) -> int:
     keys = read_keys(settings.server.api_keys_file) if settings.server.api_keys_file else ()
+    keys = all_keys(settings) if keys else keys
     host = bind_host(settings.server.host, has_keys=bool(keys), insecure_no_keys=settings.server.insecure_no_keys)
     certificate = _certificate(settings)
     if (records := record_settings(settings)) is not None:
@@ -75,14 +76,21 @@ def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings, 
             _warn_without_keys(host)
 
         def make_app(client: EngineClient) -> Application:
-            app = create_app(client, api_settings(settings, listener, keys))
+            key_files = ReloadedFiles("API keys", key_file_paths(settings), lambda: ring.replace(all_keys(settings)))
+            desk = pairing_desk(settings, key_files.reload_now)
+            app = create_app(client, api_settings(settings, listener, all_keys(settings)), desk)
+            ring: KeyRing = app.state.keys
             gateways = [ipaddress.ip_network(gateway) for gateway in settings.server.trusted_gateways]
-            files = _reloaded_files(settings, app.state.keys, certificate)
+            files = [key_files] if keys else []
+            if certificate is not None:
+                files.append(ReloadedFiles("certificate and key", certificate.paths, certificate.reload))
 
             def take_on(new: Settings) -> None:
                 app.state.settings.replace(api_settings(new, listener, keys))
 
-            return Application(ForwardedClients(AccessLog(app), gateways), files, app.state.keys.issue_pass, take_on)
+            verbs = pairing_verbs(desk, why_closed(settings))
+            issue_pass = app.state.keys.issue_pass
+            return Application(ForwardedClients(AccessLog(app), gateways), files, issue_pass, take_on, verbs)
 
         daemon = Daemon(
             settings,
@@ -105,17 +113,6 @@ def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings, 
 def _certificate(settings: Settings) -> ServerCertificate | None:
     certificate, key = settings.server.tls_certificate_file, settings.server.tls_key_file
     return None if certificate is None or key is None else ServerCertificate(certificate, key)
-
-
-def _reloaded_files(
-    settings: Settings, keys: KeyRing, certificate: ServerCertificate | None
-) -> Sequence[ReloadedFiles]:
-    files = []
-    if path := settings.server.api_keys_file:
-        files.append(ReloadedFiles("API keys", [path], lambda: keys.replace(read_keys_left(path))))
-    if certificate is not None:
-        files.append(ReloadedFiles("certificate and key", certificate.paths, certificate.reload))
-    return files
 
 
 def api_settings(settings: Settings, listener: Listener, keys: tuple[ApiKey, ...]) -> ApiSettings:

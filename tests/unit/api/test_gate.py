@@ -37,7 +37,7 @@ def test_every_route_keeps_its_auth_class(method: str, path: str, access: Access
         async with application(talking_lane(), settings=WITH_KEYS) as (client, _):
             answer = await client.request(method, path)
             if access is Access.PUBLIC:
-                assert answer.status == 200
+                assert answer.status == (415 if method == "POST" else 200)  # which comes after the keys
             else:
                 assert (answer.status, answer.json["error"]["type"]) == (401, "authentication_error")
                 assert answer.header("www-authenticate") == "Bearer"
