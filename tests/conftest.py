@@ -9,12 +9,29 @@ import pytest
 
 TESTS = Path(__file__).parent
 SYSTEM_FOLDERS = (TESTS / "lab", TESTS / "service")
+# These make their cases while they are collected, which takes longer than all other files together.
+SLOW_TO_COLLECT = TESTS / "http/test_made_up_requests.py"
+SLOW_TO_COLLECT_LONG = TESTS / "http/test_many_made_up_requests.py"
 
 
 def pytest_configure() -> None:
     # A run under nohup ignores hang-ups, one in the background of a script interrupts, and so would all that it starts.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A run that wants none of a slow file does not read it."""
+    expression = config.option.markexpr
+    if collection_path == SLOW_TO_COLLECT and expression in ("system", "long", "long and ci_slice"):
+        return True
+    if collection_path == SLOW_TO_COLLECT_LONG and expression in (
+        "system",
+        "long and ci_slice",
+        "not long and not system",
+    ):
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

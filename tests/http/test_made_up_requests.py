@@ -1,61 +1,18 @@
-"""Requests made up from our OpenAPI document, against a daemon with a tiny model: no answer is a server error.
-
-Answers of every status must have the media type and the shape that the document says.
-"""
+"""Requests made up from our OpenAPI document: a few a route, and those at the edges of its schema."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
-
-import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
-from schemathesis.checks import CHECKS, load_all_checks
+from hypothesis import settings
 from tests.http.daemon_process import Daemon
-from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
+from tests.http.made_up_requests import BOUNDED, answers_well, openapi_schema, tiny_daemon
 
-from edgellm.api.app import create_app
-from edgellm.serving.engine_client import EngineClient
+__all__ = ["tiny_daemon"]
 
-load_all_checks()
-HELD_TO = CHECKS.get_by_names(
-    ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
-)
-CONTEXT_TOKENS = 96
-REQUEST_DEADLINE_SECONDS = 60.0
-BOUNDED: dict[str, Any] = {
-    "deadline": None,
-    "database": None,
-    "derandomize": True,  # the same requests each time
-    "suppress_health_check": list(HealthCheck),
-}
-
-
-@pytest.fixture(scope="module")
-def tiny_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    folder = tmp_path_factory.mktemp("tiny")
-    source = write_checkpoint(folder / "model", replace(VARIANTS["llama"], context_length=CONTEXT_TOKENS))
-    started = Daemon(source, "--cache-dir", str(folder / "cache"))
-    try:
-        yield started.wait_until_ready()
-        started.still_serves()
-    finally:
-        started.stop()
-
-
-schema = schemathesis.openapi.from_dict(create_app(EngineClient([])).openapi())
+schema = openapi_schema()
 
 
 @schema.parametrize()
 @settings(max_examples=8, **BOUNDED)
 def test_no_request_breaks_the_server(case: schemathesis.Case, tiny_daemon: Daemon) -> None:
-    case.call_and_validate(tiny_daemon.url, checks=HELD_TO, timeout=REQUEST_DEADLINE_SECONDS)
-
-
-@pytest.mark.long
-@schema.parametrize()
-@settings(max_examples=1000, **BOUNDED)
-def test_none_of_many_requests_breaks_the_server(case: schemathesis.Case, tiny_daemon: Daemon) -> None:
-    case.call_and_validate(tiny_daemon.url, checks=HELD_TO, timeout=REQUEST_DEADLINE_SECONDS)
+    answers_well(case, tiny_daemon)
