@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -60,29 +60,31 @@ def event_loop_cpu_seconds(pid: int) -> float:
 
 
 class Stream:
-    """Takes deltas as a response does: on the spot, without a wake-up of its task for each."""
+    """Takes deltas as a response does: on the spot, without a wake-up of its task for each; then text alone."""
 
     def __init__(self) -> None:
         self.start_seconds = time.perf_counter()
         self.first_token_seconds = 0.0
         self.tokens = 0
 
-    def took(self, index: int, delta: StreamDelta) -> bool:
-        if delta.token_ids:
-            if not self.tokens:
-                self.first_token_seconds = time.perf_counter() - self.start_seconds
-            self.tokens += len(delta.token_ids)
+    def take(self, index: int, delta: StreamDelta) -> bool:
+        if delta.token_ids and not self.first_token_seconds:
+            self.first_token_seconds = time.perf_counter() - self.start_seconds
         return True
+
+    def text_writer(self, index: int) -> Callable[[str], bool]:
+        return bool  # text that is there was taken
 
     async def run(self, client: EngineClient, order: Mapping[str, Any], number: int) -> None:
         params = SamplingParams(temperature=0.0, max_tokens=order["max_tokens"], ignore_eos=True, reuse_context=False)
         prompt = ChatPrompt([{"role": "user", "content": order["content"]}])
         job = GenerationJob(NAME, [GenerationRequest(prompt, params)], f"stream-{number}")
         generation = await client.generate(job)
-        while deltas := await generation.next_deltas(self.took):
+        while deltas := await generation.next_deltas(self):
             for each in deltas:
-                self.took(each.index, each.delta)
+                self.take(each.index, each.delta)
         await generation.ended()
+        self.tokens = generation.report.generated_tokens
 
 
 async def stream(client: EngineClient, order: Mapping[str, Any], number: int) -> dict[str, float]:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from edgellm.api.anthropic_errors import anthropic_error_object
+from edgellm.api.body_writer import TextFrame
 from edgellm.api.error_mapping import described
 from edgellm.api.logprobs import TokenLogprobs
 from edgellm.api.whole_format import Call, Choice, Said
@@ -28,6 +29,8 @@ from edgellm.parsing.answer_events import (
 from edgellm.runtime.outputs import StreamDelta
 
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+_AFTER_TEXT = "}}\n\n"
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
@@ -121,6 +124,11 @@ class AnthropicStream:
             events.append(AnswerEnd(delta.finish_reason, delta.matched_stop))
         return self.events(index, events, delta.logprobs)
 
+    def text_frame(self, index: int) -> TextFrame | None:
+        if self._kind != "text":
+            return None
+        return TextFrame(self._before_text.encode(), json_text, _AFTER_TEXT.encode())
+
     def events(self, index: int, events: Sequence[AnswerEvent], logprobs: TokenLogprobs | None) -> str:
         return "".join([self._event(event) for event in events])
 
@@ -137,7 +145,7 @@ class AnthropicStream:
         match event:
             case TextPiece(text):
                 opening = "" if self._kind == "text" else self._open("text", {"text": ""})
-                return f"{opening}{self._before_text}{json_text(text)}}}}}\n\n"
+                return f"{opening}{self._before_text}{json_text(text)}{_AFTER_TEXT}"
             case ReasoningPiece(text):
                 opening = "" if self._kind == "thinking" else self._open("thinking", {"thinking": "", "signature": ""})
                 self._thought.append(text)

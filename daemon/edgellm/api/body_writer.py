@@ -6,12 +6,23 @@ and needs a task that is woken first. Pieces in the middle of a body concern non
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from starlette.types import Scope
 
 EXTENSION = "edgellm.body_writer"
 WRITER = "writer"  # its one entry
+
+
+@dataclass(frozen=True, slots=True)
+class TextFrame:
+    """Pieces that differ in their text alone: ``before``, what ``middle`` makes of the text, ``after``."""
+
+    before: bytes
+    middle: Callable[[str], str]
+    after: bytes
 
 
 class BodyWriter(Protocol):
@@ -23,6 +34,13 @@ class BodyWriter(Protocol):
 
     def write(self, piece: bytes) -> None:
         """Write a piece that is not empty, where ``can_write()``."""
+        ...
+
+    def text_writer(self, frame: TextFrame) -> Callable[[str], bool]:
+        """What writes the frame with a text where ``can_write()``; elsewhere it gives False and does nothing.
+
+        Called while ``can_write()``, and used for no other body.
+        """
         ...
 
 

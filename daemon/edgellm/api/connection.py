@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -12,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from edgellm.api import limits
-from edgellm.api.body_writer import EXTENSION, WRITER
+from edgellm.api.body_writer import EXTENSION, WRITER, TextFrame
 from edgellm.api.connection_counts import ConnectionCounts
 from edgellm.api.error_body import error_body
 from edgellm.api.settings import ServerSettings
@@ -261,3 +262,17 @@ class ChunkWriter:
 
     def write(self, piece: bytes) -> None:
         self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+    def text_writer(self, frame: TextFrame) -> Callable[[str], bool]:
+        cycle, flow, write, middle = self._cycle, self._flow, self._transport.write, frame.middle
+        before, after = frame.before, frame.after + b"\r\n"
+        fixed_bytes = len(frame.before) + len(frame.after)
+
+        def write_text(text: str) -> bool:
+            if flow.write_paused or cycle.disconnected or cycle.response_complete:
+                return False
+            said = middle(text).encode()
+            write(b"%x\r\n%b%b%b" % (fixed_bytes + len(said), before, said, after))
+            return True
+
+        return write_text

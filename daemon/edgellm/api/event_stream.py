@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from edgellm.api.body_writer import BodyWriter
 from edgellm.api.stream_format import AnswerStreamFormat, StreamFormat
@@ -16,8 +16,9 @@ from edgellm.serving.generation import ChoiceDelta
 class EventStream:
     """While the client keeps up, a delta is formatted and written inside the call that read it from the runtime.
 
-    ``parsers`` has one a choice, or is None where the text is left as it is. ``usage`` counts every delta. A parser
-    holds a call back until it is complete, which may take minutes: meanwhile a heartbeat is written from time to time.
+    ``parsers`` has one a choice, or is None where the text is left as it is. A parser holds a call back until it is
+    complete, which may take minutes: meanwhile a heartbeat is written from time to time. Where what follows can only
+    be text, its events are made of it without a delta.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class EventStream:
         self._heartbeat_seconds = heartbeat_seconds
         self._written_seconds = time.monotonic()
 
-    def write_at_once(self, index: int, delta: StreamDelta) -> bool:
+    # AtOnce
+
+    def take(self, index: int, delta: StreamDelta) -> bool:
         """False, with nothing done, where the server cannot write in between or the client reads too slowly."""
         writer = self._writer
         if writer is None or not writer.can_write():
@@ -49,6 +52,12 @@ class EventStream:
         if text:
             writer.write(text.encode())
         return True
+
+    def text_writer(self, index: int) -> Callable[[str], bool] | None:
+        if self._writer is None or (self._answers is not None and not self._answers[1][index].leaves_text_alone):
+            return None
+        frame = self._stream.text_frame(index)
+        return None if frame is None else self._writer.text_writer(frame)
 
     def bytes_of(self, deltas: Sequence[ChoiceDelta]) -> bytes:
         return "".join([self._text_of(item.index, item.delta) for item in deltas]).encode()

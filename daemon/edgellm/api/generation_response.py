@@ -132,7 +132,7 @@ class _Answer:
             if isinstance(error, RequestError):
                 raise self._shape.as_asked(error) from None
             raise
-        answer = self._shape.whole(choices, _counts(usage, parsers))
+        answer = self._shape.whole(choices, self._counts(usage, parsers))
         body = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -166,12 +166,16 @@ class _Answer:
             log_failure(generation.report.request_id, error)
             ending = stream.failure(self._shape.as_asked(error) if isinstance(error, RequestError) else error)
         else:
-            ending = stream.ending(_counts(usage, parsers))
+            ending = stream.ending(self._counts(usage, parsers))
         await send({"type": "http.response.body", "body": ending, "more_body": False})
 
     def _parsers(self) -> list[ChoiceEvents] | None:
         answer_format = self._shape.answer_format
         return None if answer_format is None else [ChoiceEvents(answer_format) for _ in range(self._choices)]
+
+    def _counts(self, usage: Usage, parsers: Sequence[ChoiceEvents] | None) -> dict[str, Any]:
+        reasoning_tokens = sum(parser.reasoning_tokens for parser in parsers or ())
+        return usage.as_object(self._generation.report.generated_tokens, reasoning_tokens)
 
     async def _next_deltas(
         self, events: EventStream, heartbeat: bytes, heartbeat_seconds: float, send: Send
@@ -181,12 +185,8 @@ class _Answer:
         while not events.begun:
             try:
                 async with asyncio.timeout(heartbeat_seconds):
-                    return await generation.next_deltas(events.write_at_once)
+                    return await generation.next_deltas(events)
             except TimeoutError:
                 if not events.begun:
                     await send({"type": "http.response.body", "body": heartbeat, "more_body": True})
-        return await generation.next_deltas(events.write_at_once)
-
-
-def _counts(usage: Usage, parsers: Sequence[ChoiceEvents] | None) -> dict[str, Any]:
-    return usage.as_object(reasoning_tokens=sum(parser.reasoning_tokens for parser in parsers or ()))
+        return await generation.next_deltas(events)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring as json_text
 from typing import Any
 
+from edgellm.api.body_writer import TextFrame
 from edgellm.api.error_mapping import described
 from edgellm.api.logprobs import TokenLogprobs, chat_logprobs
 from edgellm.api.response_prompt import sealed
@@ -29,6 +30,11 @@ from edgellm.runtime.outputs import LogprobEntry, StreamDelta
 JsonObject = dict[str, Any]
 OnEnd = Callable[[JsonObject], None]
 """Called with the response once it is complete, before its end is sent."""
+
+_BEFORE_SEQUENCE_NUMBER = (
+    'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","sequence_number":'
+)
+_AFTER_TEXT = ',"logprobs":[]}\n\n'
 
 _ID_PREFIX = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
@@ -149,6 +155,11 @@ class ResponseStream:
             events.append(AnswerEnd(delta.finish_reason, delta.matched_stop))
         return self.events(index, events, delta.logprobs)
 
+    def text_frame(self, index: int) -> TextFrame | None:
+        if self._head.top_logprobs is not None or self._open is None or self._open["type"] != "message":
+            return None
+        return TextFrame(_BEFORE_SEQUENCE_NUMBER.encode(), self._numbered_text, _AFTER_TEXT.encode())
+
     def events(self, index: int, events: Sequence[AnswerEvent], logprobs: TokenLogprobs | None) -> str:
         if logprobs and self._head.top_logprobs is not None:
             self._held_logprobs += logprobs
@@ -184,7 +195,12 @@ class ResponseStream:
                 self._status = _status(reason)
                 # An answer has at least one item, if only an empty message.
                 opening = "" if self._open or self._output else self._begin("message")
-                return opening + self._close(self._status)
+                return opening + self._tokens_without_text() + self._close(self._status)
+
+    def _tokens_without_text(self) -> str:
+        """Log probabilities of the last tokens of a text, such as those of a stop string that is no part of it."""
+        is_text = self._open is not None and self._open["type"] == "message"
+        return self._text_delta("") if is_text and self._held_logprobs else ""
 
     def _begin(self, kind: str, **fields: Any) -> str:
         if self._open is not None and self._open["type"] == kind and kind != "function_call":
@@ -233,17 +249,18 @@ class ResponseStream:
         return done
 
     def _text_delta(self, text: str) -> str:
+        event = _BEFORE_SEQUENCE_NUMBER + self._numbered_text(text)
+        if not self._held_logprobs:
+            return event + _AFTER_TEXT
+        logprobs = _compact(self._head.logprobs(self._held_logprobs))
+        self._logprobs += self._held_logprobs
+        self._held_logprobs = []
+        return f'{event},"logprobs":{logprobs}}}\n\n'
+
+    def _numbered_text(self, text: str) -> str:
         self._written.append(text)
-        logprobs = "[]"
-        if self._held_logprobs:
-            logprobs = _compact(self._head.logprobs(self._held_logprobs))
-            self._logprobs += self._held_logprobs
-            self._held_logprobs = []
         self._sequence_number += 1
-        return (
-            'event: response.output_text.delta\ndata: {"type":"response.output_text.delta",'
-            f'"sequence_number":{self._sequence_number},{self._before_delta}{json_text(text)},"logprobs":{logprobs}}}\n\n'
-        )
+        return f"{self._sequence_number},{self._before_delta}{json_text(text)}"
 
     def _plain_delta(self, kind: str, text: str, content_index: int | None = None) -> str:
         self._written.append(text)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring as json_text
 from typing import Any, Protocol, runtime_checkable
 
+from edgellm.api.body_writer import TextFrame
 from edgellm.api.error_mapping import stream_error
 from edgellm.api.logprobs import CompletionLogprobs, TokenLogprobs, chat_logprobs
 from edgellm.errors import EdgeLLMError
@@ -62,6 +63,10 @@ class StreamFormat(Protocol):
 
     def delta(self, index: int, delta: StreamDelta) -> str:
         """What is sent for a delta of a choice; the finished one ends the choice."""
+        ...
+
+    def text_frame(self, index: int) -> TextFrame | None:
+        """What is sent for deltas that are text alone, from now until the choice ends; None as long as they differ."""
         ...
 
     def ending(self, usage: dict[str, Any]) -> bytes:
@@ -132,6 +137,11 @@ class ChatStreamFormat(_OpenAiStream):
             events += self._last(index, delta.finish_reason)
         return events
 
+    def text_frame(self, index: int) -> TextFrame | None:
+        if self._top_logprobs is not None or not self._started[index]:
+            return None
+        return TextFrame(self._before_text[index].encode(), json_text, self._after_text.encode())
+
     def events(self, index: int, events: Sequence[AnswerEvent], logprobs: TokenLogprobs | None) -> str:
         if logprobs:
             self._held_logprobs[index] += logprobs
@@ -194,3 +204,8 @@ class CompletionStreamFormat(_OpenAiStream):
         logprobs = self._logprobs[index].take(delta.logprobs) if self._logprobs and delta.logprobs else None
         reason = json.dumps(delta.finish_reason if delta.finished else None)
         return f'{before},"logprobs":{json.dumps(logprobs, ensure_ascii=False)},"finish_reason":{reason}}}{self._end}'
+
+    def text_frame(self, index: int) -> TextFrame | None:
+        if self._logprobs is not None:
+            return None
+        return TextFrame(self._before_text[index].encode(), json_text, self._after_text.encode())

@@ -106,6 +106,8 @@ class Choice:
     def _end(self, reason: str | None, matched_stop: int | None) -> None:
         self.finish_reason = reason
         self.matched_stop = matched_stop
+        if self._held_logprobs and not self.parts:
+            self._said(is_reasoning=False)
         last = self.parts[-1] if self.parts else None
         if isinstance(last, Said) and not last.is_reasoning:
             last.logprobs += self._held_logprobs

@@ -90,6 +90,11 @@ class AnswerParser:
         return "tool_calls" if self._counter.count and reason in ("stop", "length") and not cut_off else reason
 
     @property
+    def leaves_text_alone(self) -> bool:
+        """Whatever text follows is a TextPiece: it need not be fed any more."""
+        return self._calls is None and self._reasoning.leaves_text_alone
+
+    @property
     def unread_characters(self) -> int:
         """How much of the text is looked at again with the next piece: bounded, whatever the text."""
         calls = 0 if self._calls is None else self._calls.unread_characters

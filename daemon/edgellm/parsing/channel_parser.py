@@ -104,6 +104,8 @@ class ChannelParser:
             self._text(rest, events)
         return events
 
+    leaves_text_alone = False  # another header may always come
+
     @property
     def unread_characters(self) -> int:
         return len(self._rest)

@@ -30,6 +30,11 @@ class ReasoningParser(Protocol):
     def state(self) -> ReasoningState: ...
 
     @property
+    def leaves_text_alone(self) -> bool:
+        """Whatever text follows is a TextPiece."""
+        ...
+
+    @property
     def unread_characters(self) -> int: ...
 
 
@@ -44,7 +49,7 @@ class ThinkBlockParser:
         self._skips_space = starts_inside  # white space after a mark
 
     def feed(self, text: str) -> list[ParserEvent]:
-        if self.state is ReasoningState.AFTER and not self._skips_space:
+        if self.leaves_text_alone:
             return [TextPiece(text)]
         text = self._held + text
         self._held = ""
@@ -64,6 +69,10 @@ class ThinkBlockParser:
         if not held:
             return []
         return [ReasoningPiece(held) if self.state is ReasoningState.INSIDE else TextPiece(held)]
+
+    @property
+    def leaves_text_alone(self) -> bool:
+        return self.state is ReasoningState.AFTER and not self._skips_space
 
     @property
     def unread_characters(self) -> int:
@@ -107,6 +116,7 @@ class NoReasoning:
     """Everything is text."""
 
     state = ReasoningState.AFTER
+    leaves_text_alone = True
     unread_characters = 0
 
     def feed(self, text: str) -> list[ParserEvent]:

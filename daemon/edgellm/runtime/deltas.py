@@ -40,12 +40,6 @@ def to_delta(chunk: StreamChunk) -> StreamDelta:
     )
 
 
-def to_partial_delta(chunk: StreamChunk, with_logprobs: bool) -> StreamDelta:
-    """Give a chunk that is not the finished one as a delta, without counts: reading each field has its price."""
-    logprobs = _logprobs(chunk.logprobs) if with_logprobs else None
-    return StreamDelta(chunk.text, chunk.token_ids, logprobs=logprobs or None)
-
-
 def merge_deltas(deltas: Sequence[StreamDelta]) -> StreamDelta:
     """Give one delta that says what these say in order; at least one is needed."""
     if len(deltas) == 1:

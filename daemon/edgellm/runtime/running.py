@@ -65,6 +65,8 @@ class InFlightGeneration:
         self._module = module
         self._handle = handle
         self._channel = channel
+        self._try_pop = channel.try_pop
+        self._is_over = handle.ready
         self._on_released: OnReleased | None = on_released
         self._cancelled = False
         self._response: GenerationResponse | None = None
@@ -97,12 +99,15 @@ class InFlightGeneration:
         """The chunks that have come, and whether the runtime has let go: then these are the last, and ``result()``
         does not wait.
         """
-        ended = self._handle.ready()  # asked first: whatever was said before the end is there then
-        chunks: list[StreamChunk] = []
-        try_pop = self._channel.try_pop
+        ended = self._is_over()  # asked first: whatever was said before the end is there then
+        try_pop = self._try_pop
+        chunk = try_pop()
+        if chunk is None:
+            return [], ended
+        chunks = [chunk]
         while (chunk := try_pop()) is not None:
             chunks.append(chunk)
-        if chunks and chunks[-1].finished:
+        if chunks[-1].finished:
             self._release()
         return chunks, ended
 

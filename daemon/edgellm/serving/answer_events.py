@@ -48,6 +48,11 @@ class ChoiceEvents:
             events.append(AnswerEnd(self._parser.finish_reason(delta.finish_reason), delta.matched_stop))
         return events
 
+    @property
+    def leaves_text_alone(self) -> bool:
+        """Whatever text follows is a TextPiece, and none of its tokens is reasoning."""
+        return self._parser.leaves_text_alone
+
     def _reasoning_part(self, token_ids: list[int], before: ReasoningState) -> int:
         """How many of these tokens are reasoning, with those that begin and end it."""
         after = self._parser.reasoning_state

@@ -22,7 +22,7 @@ from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.serving.admission import Lease
-from edgellm.serving.delta_buffer import DeltaBuffer, TakeAtOnce
+from edgellm.serving.delta_buffer import AtOnce, DeltaBuffer
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.lane import Lane, LaneGeneration
 from edgellm.serving.report import Outcome, RequestReport, outcome_of_error
@@ -109,12 +109,12 @@ class Generation:
             await self._ended.wait()
             raise
 
-    async def next_deltas(self, at_once: TakeAtOnce | None = None) -> list[ChoiceDelta]:
+    async def next_deltas(self, at_once: AtOnce | None = None) -> list[ChoiceDelta]:
         """What has come since the last call, one merged delta a choice; empty when all choices have finished.
 
-        While this waits, a delta is offered to ``at_once(index, delta)`` straight from the lane, without waking the
-        caller; those that it takes (True) are not returned. Raises the error that ended the generation, after
-        everything before it was handed out.
+        While this waits, a delta is offered to ``at_once`` straight from the lane, without waking the caller; those
+        that it takes (True) are not returned. Raises the error that ended the generation, after everything before it
+        was handed out.
         """
         deltas = await self._buffer.take(at_once)
         if not deltas and self._error is not None:
@@ -273,14 +273,26 @@ class _RunningChoice:
     """The receiver of one choice on its lane.
 
     A token finds the processor's caches full of weights: what costs is how much code and data it touches, not how
-    often. So it passes few calls here, and the gaps between tokens are counted many at a time.
+    often. So it passes few calls here, and tokens and the gaps between them are counted many at a time.
     """
 
-    __slots__ = ("_end", "_finish_reason", "_gaps_seconds", "_generation", "_index", "_last_token_seconds", "_pieces")
+    __slots__ = (
+        "_buffer",
+        "_end",
+        "_finish_reason",
+        "_gaps_seconds",
+        "_generation",
+        "_index",
+        "_last_token_seconds",
+        "_pieces",
+        "_tokens",
+    )
 
     def __init__(self, generation: Generation, index: int) -> None:
         self._generation = generation
+        self._buffer = generation._buffer
         self._index = index
+        self._tokens = 0  # not in the report yet
         self._finish_reason: str | None = None
         self._last_token_seconds = 0.0  # no token yet
         self._gaps_seconds: list[float] = []
@@ -292,32 +304,29 @@ class _RunningChoice:
     def has_spoken(self) -> bool:
         return self._last_token_seconds > 0 or self._finish_reason is not None
 
+    def take_text(self, text: str, token_ids: list[int]) -> None:
+        if token_ids:
+            self._count(len(token_ids))
+        if self._pieces is not None:
+            self._pieces.append(text)
+        self._buffer.put_text(self._index, text, token_ids)
+
     def take(self, delta: StreamDelta) -> None:
-        generation = self._generation
-        tokens = len(delta.token_ids)
-        if tokens:
-            now = time.monotonic()
-            generation.report.generated_tokens += tokens
-            if self._last_token_seconds:
-                self._gaps_seconds.append((now - self._last_token_seconds) / tokens)
-                if len(self._gaps_seconds) == _GAPS_COUNTED_AT_A_TIME:
-                    self._count_gaps()
-            elif generation.report.first_token_seconds is None:
-                generation.report.first_token_seconds = now
-            self._last_token_seconds = now
+        if delta.token_ids:
+            self._count(len(delta.token_ids))
         if self._pieces is not None:
             self._pieces.append(delta.text)
         if delta.finished:
+            report = self._generation.report
             self._finish_reason = delta.finish_reason
-            generation.report.prompt_tokens += delta.prompt_tokens or 0
-            generation.report.cached_tokens += delta.cached_tokens or 0
+            report.prompt_tokens += delta.prompt_tokens or 0
+            report.cached_tokens += delta.cached_tokens or 0
             if delta.finish_reason not in _GOOD_ENDS:
                 return
-        if generation._error is None:
-            generation._buffer.put(self._index, delta)
+        self._buffer.put(self._index, delta)
 
     def ended(self, error: EdgeLLMError | None) -> None:
-        self._count_gaps()
+        self._pass_on_counts()
         report = self._generation.report
         if self._last_token_seconds:
             report.last_token_seconds = max(report.last_token_seconds or 0.0, self._last_token_seconds)
@@ -334,7 +343,20 @@ class _RunningChoice:
         if error is not None:
             raise error
 
-    def _count_gaps(self) -> None:
+    def _count(self, tokens: int) -> None:
+        now = time.monotonic()
+        self._tokens += tokens
+        if self._last_token_seconds:
+            self._gaps_seconds.append((now - self._last_token_seconds) / tokens)
+            if len(self._gaps_seconds) == _GAPS_COUNTED_AT_A_TIME:
+                self._pass_on_counts()
+        elif self._generation.report.first_token_seconds is None:
+            self._generation.report.first_token_seconds = now
+        self._last_token_seconds = now
+
+    def _pass_on_counts(self) -> None:
+        self._generation.report.generated_tokens += self._tokens
+        self._tokens = 0
         for gap_seconds in self._gaps_seconds:
             self._generation._token_gap(gap_seconds)
         self._gaps_seconds.clear()

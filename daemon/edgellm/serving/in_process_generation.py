@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from edgellm.errors import EdgeLLMError, GenerationError, RequestCancelledError
 from edgellm.runtime.contract import DeltaFrames, StreamSignal
-from edgellm.runtime.deltas import embedding_bytes, finish_reason_name, merge_deltas, to_delta, to_partial_delta
+from edgellm.runtime.deltas import embedding_bytes, finish_reason_name, merge_deltas, to_delta
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.running import InFlightGeneration, RunningGeneration
 from edgellm.serving.lane import DeltaReceiver
@@ -92,8 +92,9 @@ class SignalledGeneration:
         """Pass on what has come, as one delta. True when the runtime has let go and the receiver knows."""
         try:
             chunks, ended = self._running.poll()
-            if len(chunks) == 1 and not chunks[0].finished:
-                self._receiver.take(to_partial_delta(chunks[0], self._with_logprobs))
+            if len(chunks) == 1 and not self._with_logprobs and not chunks[0].finished:
+                # Its counts are those of the finished one: reading each field has its price.
+                self._receiver.take_text(chunks[0].text, chunks[0].token_ids)
             elif chunks:
                 self._pass_on([to_delta(chunk) for chunk in chunks])
             if not ended:
@@ -208,6 +209,9 @@ class Acceptance:
             self._decision.set_result(None)
         if self._receiver is not None:
             self._receiver.take(delta)
+
+    def take_text(self, text: str, token_ids: list[int]) -> None:
+        self.take(StreamDelta(text, token_ids))
 
     def ended(self, error: EdgeLLMError | None) -> None:
         self._let_go.set_result(None)

@@ -22,6 +22,10 @@ class DeltaReceiver(Protocol):
         """The next delta. What came late is merged into one; the finished one is the last."""
         ...
 
+    def take_text(self, text: str, token_ids: list[int]) -> None:
+        """The next delta where it is no more than this, as most are: the same as ``take``, without an object for it."""
+        ...
+
     def ended(self, error: EdgeLLMError | None) -> None:
         """The runtime has let go of the request: its slot is free. ``error`` says why it did not end well."""
         ...

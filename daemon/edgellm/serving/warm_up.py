@@ -29,6 +29,9 @@ class _FirstAnswer:
     def take(self, delta: StreamDelta) -> None:
         """What a model says first is of no interest; that it ends well is."""
 
+    def take_text(self, text: str, token_ids: list[int]) -> None:
+        """As ``take``."""
+
     def ended(self, error: EdgeLLMError | None) -> None:
         if self.end.done():
             return

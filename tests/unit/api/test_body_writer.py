@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from tests.unit.serving.scripted_lane import ScriptedGeneration, ScriptedLane, s
 
 from edgellm.api.connection import BoundedHttpProtocol
 from edgellm.api.settings import ApiSettings
+from edgellm.parsing.output_style import OutputStyle
 from edgellm.runtime.outputs import StreamDelta
 
 
@@ -116,6 +118,53 @@ def test_the_events_are_those_of_any_other_server(fields: dict[str, Any]) -> Non
         assert by_choice(here) == by_choice(there)
         assert here[-2:] == there[-2:]
         assert {frozenset(event) for event in here[:-1]} == {frozenset(event) for event in there[:-1]}
+
+    run(scenario())
+
+
+ANSWERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "/v1/chat/completions": ({}, {"messages": [USER_MESSAGE], "stream_options": {"include_usage": True}}),
+    "/v1/chat/completions?thinking": (
+        {"output_style": OutputStyle(reasoning_parser="qwen3", shows_tools=True)},
+        {"messages": [USER_MESSAGE]},
+    ),
+    "/v1/chat/completions?logprobs": ({}, {"messages": [USER_MESSAGE], "logprobs": True}),
+    "/v1/completions": ({}, {"model": "tiny", "prompt": "Hi", "n": 2}),
+    "/v1/messages": ({}, {"model": "tiny", "messages": [USER_MESSAGE], "max_tokens": 50}),
+    "/v1/responses": ({}, {"model": "tiny", "input": "Hi"}),
+}
+
+
+@pytest.mark.parametrize("target", ANSWERS)
+def test_events_made_of_text_alone_are_those_made_of_deltas(target: str) -> None:
+    texts = ("<think>a", "b</think>", "\n", " Hi", ' "there"', "", "\n\t\x01", "ü🙂", "%s %d", "end")
+
+    async def written(*, as_text: bool) -> bytes:
+        changes, fields = ANSWERS[target]
+        lane = ScriptedLane(**changes)
+        async with application(lane) as (client, _):
+            protocol, transport = connect(app=client.app)
+            body = json.dumps({**fields, "stream": True}).encode()
+            head = f"POST {target.partition('?')[0]} HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: same\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            protocol.data_received(head.encode() + body)
+            await until(lambda: b"200 OK" in transport.written)
+            await settle()
+            for text in texts:
+                for generation in lane.generations:
+                    if as_text:
+                        generation.say(text)
+                    else:
+                        generation.give(StreamDelta(text, [0]))
+            for generation in lane.generations:
+                generation.finish("length")
+            await until(lambda: transport.written.endswith(b"0\r\n\r\n"))
+            transport.close()
+        body = transport.written.partition(b"\r\n\r\n")[2]
+        return re.sub(rb'("created(?:_at)?"):\d+', rb"\1:0", body)
+
+    async def scenario() -> None:
+        assert await written(as_text=True) == await written(as_text=False)
 
     run(scenario())
 

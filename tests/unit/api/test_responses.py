@@ -163,6 +163,7 @@ def test_text_after_a_call_comes_after_it_whole_and_streamed() -> None:
     assert [item["content"][0]["text"] for item in whole["output"][::2]] == ["I look.", "And now?"]
     assert whole["output"][0] == streamed["output"][0]
     assert whole["output"][1] == streamed["output"][1]
+    assert whole["output"][2]["content"] == streamed["output"][2]["content"]
     assert [item["status"] for item in whole["output"]] == ["completed", "completed", "incomplete"]
 
 
@@ -174,6 +175,29 @@ def test_an_empty_answer_is_an_empty_message() -> None:
     whole = whole_response(head(), lambda response: None, [choice], USAGE)
     assert events[-1]["response"]["output"] == whole["output"]
     assert whole["output"][0]["content"][0]["text"] == ""
+
+
+@pytest.mark.parametrize("text", ["a", ""])
+def test_log_probabilities_of_tokens_after_the_last_text_come_with_it(text: str) -> None:
+    """As of a stop string, which is no part of the text."""
+    deltas = [
+        StreamDelta(text, [1], logprobs=[[LogprobEntry(1, -0.5, "a", b"a")]]),
+        StreamDelta("", [2], logprobs=[[LogprobEntry(2, -1.5, "EN", b"EN")]]),
+        StreamDelta("", [3], finished=True, finish_reason="stop", logprobs=[[LogprobEntry(3, -2.5, "D", b"D")]]),
+    ]
+    choice, stream = Choice(), ResponseStream(head(top_logprobs=0), lambda response: None)
+    sent = stream.opening(10)
+    for delta in deltas:
+        sent += stream.delta(0, delta).encode()
+        choice.take(delta)
+    events = events_of(sent + stream.ending(USAGE))
+    whole = whole_response(head(top_logprobs=0), lambda response: None, [choice], USAGE)
+    [part] = whole["output"][0]["content"]
+    assert (part["text"], [entry["token"] for entry in part["logprobs"]]) == (text, ["a", "EN", "D"])
+    assert events[-1]["response"]["output"][0]["content"] == [part]
+    said = [event for event in events if event["type"] == "response.output_text.delta"]
+    assert "".join(event["delta"] for event in said) == text
+    assert [entry for event in said for entry in event["logprobs"]] == part["logprobs"]
 
 
 def test_log_probabilities_come_with_the_text_when_asked_for() -> None:

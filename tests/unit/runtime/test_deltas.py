@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.runtime.scripted_runtime import FinishReason, LLMGenerationResponse, LogprobEntry, StreamChunk
 
-from edgellm.runtime.deltas import finish_reason_name, merge_deltas, to_delta, to_output, to_partial_delta
+from edgellm.runtime.deltas import finish_reason_name, merge_deltas, to_delta, to_output
 from edgellm.runtime.outputs import LogprobEntry as Entry
 from edgellm.runtime.outputs import StreamDelta
 
@@ -42,13 +42,6 @@ def test_logprobs_keep_exact_bytes_and_show_what_is_no_character() -> None:
     native = LogprobEntry(5, -0.5, b"\xe2\x82")
     delta = to_delta(StreamChunk("", [5], logprobs=[[native]]))
     assert delta.logprobs == [[Entry(5, -0.5, "\ufffd", b"\xe2\x82")]]
-
-
-def test_a_partial_delta_has_what_a_reader_of_text_needs() -> None:
-    chunk = StreamChunk("a", [5], 7, logprobs=[[LogprobEntry(5, -0.5, b"a")]])
-    assert to_partial_delta(chunk, with_logprobs=False) == StreamDelta("a", [5])
-    assert to_partial_delta(chunk, with_logprobs=True) == StreamDelta("a", [5], logprobs=[[Entry(5, -0.5, "a", b"a")]])
-    assert to_partial_delta(StreamChunk("a", [5]), with_logprobs=True).logprobs is None
 
 
 def test_a_response_without_text_is_the_empty_text() -> None:

@@ -32,6 +32,9 @@ class LaneReader:
         self.seen.append(delta)
         self._changed.set()
 
+    def take_text(self, text: str, token_ids: list[int]) -> None:
+        self.take(StreamDelta(text, token_ids))
+
     def ended(self, error: EdgeLLMError | None) -> None:
         self.ends += 1
         self._error = error

@@ -49,7 +49,8 @@ class ScriptedGeneration:
         self._error: EdgeLLMError | None = None
 
     def say(self, text: str, tokens: int = 1) -> None:
-        self.give(StreamDelta(text=text, token_ids=list(range(tokens))))
+        """As lanes do with text alone; ``give`` does the same with the whole delta."""
+        self._receiver.take_text(text, list(range(tokens)))
 
     def give(self, delta: StreamDelta) -> None:
         self._receiver.take(delta)

@@ -50,7 +50,8 @@ class FrameReader(Generic[Message]):
 
     def __init__(self, message_types: type[Message]) -> None:
         self._decoder = msgspec.msgpack.Decoder(message_types)
-        self._buffer = bytearray()
+        self._buffer = bytearray()  # the beginning of a frame
+        self._wanted_bytes = _LENGTH.size  # how much of it tells more
 
     @property
     def is_in_a_frame(self) -> bool:
@@ -67,24 +68,27 @@ class FrameReader(Generic[Message]):
         return self._cut(received)
 
     def _cut(self, received: bytes) -> Iterator[Message]:
-        buffer = self._buffer
-        buffer += received
-        begin = 0
+        if self._buffer:
+            self._buffer += received
+            if len(self._buffer) < self._wanted_bytes:  # a large frame is not copied again for each of its pieces
+                return
+            received, self._buffer = bytes(self._buffer), bytearray()
+        begin, available = 0, len(received)
+        self._wanted_bytes = _LENGTH.size
         try:
-            while len(buffer) - begin >= _LENGTH.size:
-                (length,) = _LENGTH.unpack_from(buffer, begin)
+            while available - begin >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(received, begin)
                 if length > MAX_FRAME_BYTES:
                     raise FrameError(f"a frame of {length} bytes was announced; {MAX_FRAME_BYTES} are allowed")
                 end = begin + _LENGTH.size + length
-                if len(buffer) < end:
+                if available < end:
+                    self._wanted_bytes = end - begin
                     break
-                with memoryview(buffer) as view:
-                    payload = bytes(view[begin + _LENGTH.size : end])
+                payload = received[begin + _LENGTH.size : end]
                 begin = end
                 yield self._decode(payload)
         finally:
-            if begin:
-                del buffer[:begin]
+            self._buffer += received[begin:]
 
     def _decode(self, payload: bytes) -> Message:
         try:

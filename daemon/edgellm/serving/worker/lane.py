@@ -10,7 +10,6 @@ from typing import Self
 from edgellm.errors import EdgeLLMError, RequestError
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
-from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.process_memory import resident_memory
 from edgellm.runtime.prompt_front_end import prompt_bytes
 from edgellm.runtime.request_encoder import RequestEncoder, encoder_of_bundle
@@ -56,6 +55,7 @@ class WorkerLane:
         self._numbers = count(1)
         self._streams: dict[int, WorkerGeneration] = {}
         process.on_message = self._received
+        process.on_delta = self._received_delta
         process.when_lost(self._worker_lost)
 
     @classmethod
@@ -130,12 +130,13 @@ class WorkerLane:
 
     # What the worker says
 
+    def _received_delta(self, message: Delta) -> None:
+        generation = self._streams.get(message.stream)
+        if generation is not None:
+            generation.take(message)
+
     def _received(self, message: ToFrontEnd) -> None:
-        if isinstance(message, Delta):
-            generation = self._streams.get(message.stream)
-            if generation is not None:
-                generation.take(from_delta_message(message))
-        elif isinstance(message, Accepted):
+        if isinstance(message, Accepted):
             if message.stream in self._streams:
                 self._streams[message.stream].was_accepted()
         elif isinstance(message, Final):
@@ -188,9 +189,13 @@ class WorkerGeneration:
         if not self._decision.done():
             self._decision.set_result(None)
 
-    def take(self, delta: StreamDelta) -> None:
+    def take(self, message: Delta) -> None:
         if self._is_wanted:
-            self._receiver.take(delta)
+            # Of the other fields, counts matter with the finished one alone.
+            if message.logprobs is None and message.finish_reason is None:
+                self._receiver.take_text(message.text, message.token_ids)
+            else:
+                self._receiver.take(from_delta_message(message))
         self._taken_deltas += 1
         if self._taken_deltas == CREDIT_DELTAS:
             self._taken_deltas = 0

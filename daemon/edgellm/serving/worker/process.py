@@ -41,10 +41,11 @@ from edgellm.serving.worker.settings import WorkerSettings, WorkerSpec
 _log = logging.getLogger(__name__)
 
 OnMessage = Callable[[ToFrontEnd], None]
+OnDelta = Callable[[Delta], None]
 
 
 class WorkerProcess(asyncio.Protocol):
-    """Used from one event loop. ``on_message`` gets what concerns single requests."""
+    """Used from one event loop. ``on_delta`` and ``on_message`` get what concerns single requests."""
 
     def __init__(self, spec: WorkerSpec, settings: WorkerSettings, on_loading: Callable[[Loading], None]) -> None:
         self.spec = spec
@@ -70,6 +71,7 @@ class WorkerProcess(asyncio.Protocol):
         self._last_step_seconds = 0.0
         self.last_pong: Pong | None = None
         self.on_message: OnMessage = lambda message: None
+        self.on_delta: OnDelta = lambda message: None
 
     @property
     def pid(self) -> int:
@@ -217,7 +219,7 @@ class WorkerProcess(asyncio.Protocol):
         try:
             for message in self._reader.feed(data):
                 if isinstance(message, Delta):  # by far the most frequent
-                    self.on_message(message)
+                    self.on_delta(message)
                 else:
                     self._received(message)
         except FrameError as error:

@@ -165,6 +165,9 @@ class _Stream:
         self._send_delta(delta)
         self._resume_writing()
 
+    def take_text(self, text: str, token_ids: list[int]) -> None:
+        self.take(StreamDelta(text, token_ids))
+
     def ended(self, error: EdgeLLMError | None) -> None:
         if self._has_ended:
             return
