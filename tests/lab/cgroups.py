@@ -45,10 +45,12 @@ def _mounts() -> Iterator[tuple[str, Path]]:
                 yield name, Path(mount)
 
 
-def make_groups(device: str) -> list[Path]:
+def make_groups(device: str, *, version_2_alone: bool = False) -> list[Path]:
     """One group in every hierarchy. On pure version 2 the parent hands its controllers on."""
     groups = []
     for hierarchy in hierarchies():
+        if hierarchy.name and version_2_alone:
+            continue
         parent = hierarchy.own / FOLDER
         group = parent / device
         group.mkdir(parents=True, exist_ok=True)

@@ -1,3 +1,3 @@
-from tests.lab.fixtures import device_folder, make_device, rootfs
+from tests.lab.fixtures import container_rootfs, device_folder, make_device, rootfs
 
-__all__ = ["device_folder", "make_device", "rootfs"]
+__all__ = ["container_rootfs", "device_folder", "make_device", "rootfs"]

@@ -20,6 +20,14 @@ STATE_DEADLINE_SECONDS = 60.0
 COMMAND_DEADLINE_SECONDS = 120.0
 POLL_SECONDS = 0.1
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# What podman needs to start containers in a device: rights to hand out, and system calls that nspawn keeps from others.
+FOR_CONTAINERS = ("--capability=all", "--system-call-filter=keyctl bpf add_key @keyring")
+IMAGES = "/var/lib/containers"
+# There are no controllers of version 2 to limit with where version 1 has them.
+CONTAINERS_CONFIGURATION = """[containers]
+pids_limit = 0
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
+"""
 ENVIRONMENT = {"PATH": SEARCH_PATH, "HOME": "/root", "LANG": "C.UTF-8"}
 
 
@@ -32,31 +40,54 @@ class Outcome:
 class Device:
     """Booted by ``boot``, gone with ``remove``. Files written below ``root`` are the device's own at once."""
 
-    def __init__(self, name: str, folder: Path, rootfs: Path, *, read_only: Mapping[str, Path] | None = None) -> None:
-        """``read_only`` are folders of this machine that the device sees, by their path there."""
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        rootfs: Path,
+        *,
+        read_only: Mapping[str, Path] | None = None,
+        runs_containers: bool = False,
+    ) -> None:
+        """``read_only`` are folders of this machine that the device sees, by their path there. One that runs containers
+        has control groups of version 2 alone, and limits hold only where this machine has no others."""
         self.name = name
+        self.runs_containers = runs_containers
         self._layers = Layers(rootfs, folder)
         self.root = self._layers.root
         self._console = folder / "console.log"
-        self._read_only = dict(read_only or {})
+        self._binds = [f"--bind-ro={there}:{path}" for path, there in (read_only or {}).items()]
         self._groups: list[Path] = []
         self._nspawn: subprocess.Popen[bytes] | None = None
         self.leader = 0
         self.write("/etc/machine-id", f"{uuid.uuid4().hex}\n")
         self.write("/etc/hostname", f"{name}\n")
+        if runs_containers:
+            # Not on the device's overlay: images are overlays themselves.
+            images = folder / "images"
+            images.mkdir()
+            self._binds.append(f"--bind={images}:{IMAGES}")
+            self.write("/etc/containers/containers.conf", CONTAINERS_CONFIGURATION)
 
     # Life
 
     def boot(self) -> Device:
         """Return when systemd has started what it starts."""
         assert self._nspawn is None, f"{self.name} runs"
-        self._groups = make_groups(self.name)
+        self._groups = make_groups(self.name, version_2_alone=self.runs_containers)
         nspawn = [
             *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--console=pipe"),
             *("--private-network", "--link-journal=no", "--resolv-conf=off", "--timezone=off"),
             *(f"--machine={self.name}", f"--directory={self.root}"),
-            *(f"--bind-ro={there}:{path}" for path, there in self._read_only.items()),
+            *self._binds,
         ]
+        if self.runs_containers:
+            alone = 'mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec "$@"'
+            nspawn = [
+                *("unshare", "--mount", "--propagation=private", "sh", "-c", alone, "sh"),
+                *nspawn,
+                *FOR_CONTAINERS,
+            ]
         enter = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit 1; shift; done; shift; exec "$@"'
         with self._console.open("ab") as console:
             self._nspawn = subprocess.Popen(

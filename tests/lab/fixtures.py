@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 from tests.lab.device import Device
-from tests.lab.rootfs import device_rootfs, mirror_of_this_machine, missing_tools
+from tests.lab.rootfs import (
+    CONTAINER_DEVICE_PACKAGES,
+    CONTAINER_SUITE,
+    device_rootfs,
+    mirror_of_this_machine,
+    missing_tools,
+)
 
 MakeDevice = Callable[..., Device]
 
@@ -25,6 +31,12 @@ def rootfs() -> Path:
 
 
 @pytest.fixture(scope="session")
+def container_rootfs(rootfs: Path) -> Path:
+    """Of devices that run containers: ``make_device("name", container_rootfs, runs_containers=True)``."""
+    return device_rootfs(CONTAINER_DEVICE_PACKAGES, CONTAINER_SUITE)
+
+
+@pytest.fixture(scope="session")
 def device_folder(rootfs: Path) -> Iterator[Path]:
     """Where devices keep what they write."""
     with tempfile.TemporaryDirectory(prefix="edgellm-devices-") as folder:
@@ -33,11 +45,18 @@ def device_folder(rootfs: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def make_device(rootfs: Path, device_folder: Path) -> Iterator[MakeDevice]:
-    """``make_device("name")``: a device that is not booted yet and gone when the module's tests are done."""
+    """``make_device("name")``: a device that is not booted yet and gone when the module's tests are done; over another
+    root file system where one is given."""
     made: list[Device] = []
 
-    def make(name: str, *, read_only: Mapping[str, Path] | None = None) -> Device:
-        device = Device(name, device_folder / name, rootfs, read_only=read_only)
+    def make(
+        name: str,
+        lower: Path = rootfs,
+        *,
+        read_only: Mapping[str, Path] | None = None,
+        runs_containers: bool = False,
+    ) -> Device:
+        device = Device(name, device_folder / name, lower, read_only=read_only, runs_containers=runs_containers)
         made.append(device)
         return device
 

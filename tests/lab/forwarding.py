@@ -8,14 +8,20 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-
-from tests.lab.device import Device
+from typing import Protocol
 
 _CLONE_NEWNET = 0x40000000
 CHUNK_BYTES = 65_536
 
 
-def connect_inside(device: Device, port: int) -> socket.socket:
+class HasNetwork(Protocol):
+    """A device, or a container: its first process is in its network."""
+
+    @property
+    def leader(self) -> int: ...
+
+
+def connect_inside(device: HasNetwork, port: int) -> socket.socket:
     """A connection made in the device's own network. Raises OSError where nobody listens."""
 
     def connect() -> socket.socket:
@@ -35,7 +41,7 @@ def connect_inside(device: Device, port: int) -> socket.socket:
 class ForwardedPort:
     """``url`` leads to ``port`` of the device, also after it rebooted. Use as a context."""
 
-    def __init__(self, device: Device, port: int) -> None:
+    def __init__(self, device: HasNetwork, port: int) -> None:
         self._device, self._port = device, port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"

@@ -73,6 +73,7 @@ def examine(namespace: argparse.Namespace) -> Iterator[Finding]:
     yield _attempt("native runtime", _native_runtime)
     yield from _tensorrt()
     yield _attempt(RUNTIME, _runtime)
+    yield from _containers()
     yield _attempt("cache", lambda: _cache(namespace))
     yield _attempt("model", lambda: _default_model(namespace), needed=False)
 
@@ -122,6 +123,23 @@ def _runtime() -> str:
 
     selected = select_runtime()  # not "tensorrt": its complaint would name a setting that nobody made
     return f"auto takes {selected.kind} ({selected.reason})"
+
+
+def _containers() -> Iterator[Finding]:
+    """Where podman is to give containers a GPU: its device file must be one that this podman reads."""
+    from edgellm.service.install import Mode, Target, installed_mode
+    from edgellm.service.install.cdi import podman_version, refusal_of, specs_of
+
+    target, subject = Target(), "GPU in containers"
+    try:
+        needed = target.has_gpu and installed_mode(target) is Mode.CONTAINER
+        if podman_version(target) is None or not (needed or specs_of(target)):
+            return
+        refusal = refusal_of(target)
+    except EdgeLLMError as error:
+        yield Finding(subject, False, str(error), needed=False)
+        return
+    yield Finding(subject, not refusal, refusal or "podman reads the CDI spec", needed)
 
 
 def _cache(namespace: argparse.Namespace) -> str:

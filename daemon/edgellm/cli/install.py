@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -46,14 +47,16 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace) -> int:
-    from edgellm.service.install import Mode, install_files, system_files
+    from edgellm.service.install import Mode, install_files, refusal_of, system_files
 
     mode, target = Mode(namespace.mode), target_of(namespace)
     gpu = target.has_gpu if namespace.gpu == "auto" else namespace.gpu == "yes"
+    if gpu and mode is Mode.CONTAINER and (refusal := refusal_of(target)):
+        _note(refusal)  # a board's own first boot may still write the spec
     files = system_files(mode, target, gpu=gpu)
     changes = install_files(mode, target, files, dry_run=namespace.dry_run)
     show_changes(changes, dry_run=namespace.dry_run)
-    run_commands(_commands(mode, target, list(files)), dry_run=namespace.dry_run)
+    run_commands(_commands(mode, target, list(files)), target, dry_run=namespace.dry_run)
     lacks_program = mode is Mode.VENV and not target.path(VENV_COMMAND).exists()
     if lacks_program:
         _note(
@@ -78,7 +81,7 @@ def target_of(namespace: argparse.Namespace) -> Target:
 
 def _commands(mode: Mode, target: Target, names: Sequence[str]) -> list[list[str]]:
     """What makes the files count. A Quadlet is enabled by its own [Install] section, never by systemctl."""
-    where = [] if target.is_this_system else [f"--root={target.root}"]
+    where = where_of(target)
     units = [*UNITS, *HOST_UNITS] if mode.value == "venv" else HOST_UNITS
     commands = [
         ["systemd-sysusers", *where, *_files_in("sysusers.d", names)],
@@ -86,6 +89,11 @@ def _commands(mode: Mode, target: Target, names: Sequence[str]) -> list[list[str
         ["systemctl", *where, "--quiet", "enable", *units],
     ]
     return [*commands, ["systemctl", "daemon-reload"]] if target.is_running_systemd else commands
+
+
+def where_of(target: Target) -> list[str]:
+    """What tells systemd's programs which root is meant."""
+    return [] if target.is_this_system or target.is_entered else [f"--root={target.root}"]
 
 
 def _files_in(folder: str, names: Sequence[str]) -> list[str]:
@@ -97,18 +105,21 @@ def show_changes(changes: Iterable[Change], *, dry_run: bool) -> None:
         print(f"would be {change}" if dry_run else change)
 
 
-def run_commands(commands: Sequence[Sequence[str]], *, dry_run: bool) -> None:
+def run_commands(commands: Sequence[Sequence[str]], target: Target, *, dry_run: bool) -> None:
     """Raises ConfigError with what a command said. One that this machine lacks is left to the operator."""
+    # Below a container's /host systemctl is in its own root after all: that of the running system.
+    environment = {**os.environ, "SYSTEMD_IGNORE_CHROOT": "1"} if target.is_running_systemd else None
     for command in commands:
+        words = ["chroot", str(target.root), *command] if target.is_entered else list(command)
         if dry_run:
-            print(f"would run {' '.join(command)}")
-        elif shutil.which(command[0]) is None:
-            _note(f"{command[0]} is not on this machine — run there: {' '.join(command)}")
+            print(f"would run {' '.join(words)}")
+        elif shutil.which(words[0]) is None:
+            _note(f"{words[0]} is not on this machine — run there: {' '.join(words)}")
         else:
-            completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our own
+            completed = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
             if completed.returncode != 0:
                 said = " ".join(completed.stderr.split())
-                raise ConfigError(f"{' '.join(command)} ended with {completed.returncode}: {said}")
+                raise ConfigError(f"{' '.join(words)} ended with {completed.returncode}: {said}")
 
 
 def _note(text: str) -> None:

@@ -55,6 +55,7 @@ VERBS: Mapping[str, Verb] = {
     "tls": Verb("Make certificates for serving HTTPS", "edgellm.cli.tls"),
     "config": Verb("Check and show the configuration", "edgellm.cli.config"),
     "reload": Verb("Let the running daemon take its configuration on anew", "edgellm.cli.reload"),
+    "health": Verb("Say whether the running daemon answers", "edgellm.cli.health"),
     "doctor": Verb("Say what this machine can run, and what it lacks", "edgellm.cli.doctor"),
     "prewarm": Verb("Fetch, import and build what the configuration needs", "edgellm.cli.prewarm"),
     "install": Verb("Install the service: its units, user and folders", "edgellm.cli.install"),

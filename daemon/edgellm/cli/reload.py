@@ -29,11 +29,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace) -> int:
-    from edgellm.service.admin_client import ask_daemon, error_of
+    from edgellm.service.admin_client import ANSWER_DEADLINE_SECONDS, ask_daemon, error_of
     from edgellm.service.admin_messages import Reload
 
     config = None if namespace.config is None else os.path.abspath(namespace.config)
-    done = ask_daemon(admin_socket(namespace), Reload(config, namespace.wait))
+    done = ask_daemon(
+        admin_socket(namespace),
+        Reload(config, namespace.wait),
+        deadline_seconds=ANSWER_DEADLINE_SECONDS + (namespace.wait or 0.0),
+    )
     file = f"configuration file {done.config}" if done.config else "without a configuration file"
     print(f"daemon of pid {done.pid}, {file}:")
     print("\n".join(done.lines) if done.lines else "nothing changed")

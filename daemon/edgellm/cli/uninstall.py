@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from edgellm.cli.install import HOST_UNITS, UNITS, add_target_options, run_commands, show_changes, target_of
+from edgellm.cli.install import HOST_UNITS, UNITS, add_target_options, run_commands, show_changes, target_of, where_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -16,14 +16,13 @@ def run(namespace: argparse.Namespace) -> int:
 
     target = target_of(namespace)
     mode = installed_mode(target)
-    where = [] if target.is_this_system else [f"--root={target.root}"]
     if mode is not None:
         units = [*UNITS, *HOST_UNITS] if mode is Mode.VENV else HOST_UNITS
-        commands = [["systemctl", *where, "--quiet", "disable", *units]]
+        commands = [["systemctl", *where_of(target), "--quiet", "disable", *units]]
         if target.is_running_systemd:
             commands.insert(0, ["systemctl", "stop", *UNITS])
-        run_commands(commands, dry_run=namespace.dry_run)
+        run_commands(commands, target, dry_run=namespace.dry_run)
     show_changes(remove_files(target, dry_run=namespace.dry_run), dry_run=namespace.dry_run)
     if target.is_running_systemd:
-        run_commands([["systemctl", "daemon-reload"]], dry_run=namespace.dry_run)
+        run_commands([["systemctl", "daemon-reload"]], target, dry_run=namespace.dry_run)
     return 0

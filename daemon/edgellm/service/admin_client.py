@@ -10,7 +10,7 @@ import msgspec
 
 from edgellm import errors
 from edgellm.errors import AdminAccessError, DaemonUnreachableError, EdgeLLMError
-from edgellm.service.admin_messages import LINE_BYTES_MAX, Answer, Done, Refused, Reload, Request
+from edgellm.service.admin_messages import LINE_BYTES_MAX, Answer, Done, Refused, Request
 
 # What a daemon may refuse with.
 _FAMILIES = (errors.ConfigError, errors.ModelError, errors.EngineError)
@@ -21,10 +21,8 @@ _OTHERS: Sequence[type[EdgeLLMError]] = (
 ANSWER_DEADLINE_SECONDS = 300.0  # sources of models are looked into before it answers
 
 
-def ask_daemon(path: Path, request: Request) -> Done:
+def ask_daemon(path: Path, request: Request, *, deadline_seconds: float = ANSWER_DEADLINE_SECONDS) -> Done:
     """The answer. Raises the daemon's error, or one that says why it cannot be reached."""
-    wait_seconds = request.wait_seconds if isinstance(request, Reload) else None
-    deadline_seconds = ANSWER_DEADLINE_SECONDS + (wait_seconds or 0.0)
     received = b""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

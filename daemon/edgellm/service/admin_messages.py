@@ -24,6 +24,10 @@ class HostPass(msgspec.Struct, tag="host_pass", tag_field="verb", frozen=True, f
     """Let the machine's administrator ask this daemon over HTTP for a while, as a client would."""
 
 
+class Health(msgspec.Struct, tag="health", tag_field="verb", frozen=True, forbid_unknown_fields=True):
+    """Say whether every required model answers; refused while one does not."""
+
+
 class OpenPairing(msgspec.Struct, tag="open-pairing", tag_field="verb", frozen=True, forbid_unknown_fields=True):
     """Open a new pairing code, in the place of one that is open."""
 
@@ -93,5 +97,5 @@ class HostPassIssued(msgspec.Struct, tag="host_pass_issued", tag_field="answer",
 
 
 # A verb more is a struct more in this union, and a handler.
-Request = Reload | HostPass | OpenPairing | ClosePairing | ShowPairing | ListPaired | RevokePaired
+Request = Reload | HostPass | Health | OpenPairing | ClosePairing | ShowPairing | ListPaired | RevokePaired
 Answer = Done | HostPassIssued | Refused

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from edgellm.errors import DaemonUnreachableError, LoadUnfinishedError, WorkerFailedError
 from edgellm.service.notify import Supervisor
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.model import ModelState, ServedModel
@@ -55,6 +56,19 @@ def are_gone_for_good(models: Sequence[ServedModel]) -> bool:
     """Every required model has used up its restarts, and there is one."""
     required = [model for model in models if model.counts_for_readiness]
     return bool(required) and all(model.state is ModelState.UNAVAILABLE for model in required)
+
+
+def require_ready(client: EngineClient) -> None:
+    """Raises an EdgeLLMError with what stands in the way."""
+    if client.draining:
+        raise DaemonUnreachableError("the daemon is ending")
+    if client.ready:
+        return
+    loading = [model.name for model in client.models if model.state is ModelState.LOADING]
+    if loading:
+        raise LoadUnfinishedError(f"still loading: {', '.join(loading)}")
+    unwell = [f"{model.name} is {model.state.value}" for model in client.models if not model.is_alive]
+    raise WorkerFailedError("; ".join(unwell) or "not ready yet")
 
 
 def serving_text(models: Sequence[ServedModel], url: str) -> str:

@@ -24,10 +24,10 @@ from edgellm.config import Settings
 from edgellm.errors import DaemonUnreachableError, EdgeLLMError, ForcedShutdownError, WorkerFailedError
 from edgellm.service import logs
 from edgellm.service.address import Listener
-from edgellm.service.admin_messages import Done, HostPass, HostPassIssued, Reload, Request
+from edgellm.service.admin_messages import Done, Health, HostPass, HostPassIssued, Reload, Request
 from edgellm.service.admin_server import AdminServer, Handler
 from edgellm.service.greeting import LossyOutput, StageLines, how_models_are, how_to_talk
-from edgellm.service.heartbeat import Heartbeat, serving_text
+from edgellm.service.heartbeat import Heartbeat, require_ready, serving_text
 from edgellm.service.models import serving_settings
 from edgellm.service.notify import Supervisor
 from edgellm.service.reconfiguration import MakeSpecs, ReadSettings, Reconfiguration, Reloaded
@@ -137,7 +137,16 @@ class Daemon:
                 None if certificate is None else fingerprint_of(certificate),
             )
 
-        handlers: dict[type[Request], Handler] = {**application.verbs, Reload: reload, HostPass: host_pass}
+        async def health(_: Health) -> Done:
+            require_ready(client)
+            return Done([serving_text(client.models, self._listener.url)], os.getpid())
+
+        handlers: dict[type[Request], Handler] = {
+            **application.verbs,
+            Reload: reload,
+            HostPass: host_pass,
+            Health: health,
+        }
         admin = None if self._admin is None else AdminServer(self._admin, handlers)
         if admin is not None:
             await admin.start()

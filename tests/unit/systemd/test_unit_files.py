@@ -40,16 +40,16 @@ PASSING = (
     errors.WorkerFailedError,
 )
 
-# Keys of [Container] in the manual of podman 4.9, the oldest that must do.
+# Keys of [Container] that the manual podman-systemd.unit(5) of podman 4.9 describes, the oldest that must do. Those of
+# later ones are not here (Entrypoint, StopTimeout, GroupAdd, ReloadCmd), nor what 4.9 takes without describing it.
 PODMAN_4_9_KEYS = """
 AddCapability AddDevice Annotation AutoUpdate ContainerName ContainersConfModule DNS DNSOption DNSSearch
-DropCapability Entrypoint Environment EnvironmentFile EnvironmentHost Exec ExposeHostPort GIDMap GlobalArgs Group
+DropCapability Environment EnvironmentFile EnvironmentHost Exec ExposeHostPort GIDMap GlobalArgs Group
 HealthCmd HealthInterval HealthOnFailure HealthRetries HealthStartPeriod HealthStartupCmd HealthStartupInterval
-HealthStartupRetries HealthStartupSuccess HealthStartupTimeout HealthTimeout HostName Image IP IP6 Label LogDriver
-Mask Mount Network NoNewPrivileges Notify PidsLimit PodmanArgs PublishPort Pull ReadOnly ReadOnlyTmpfs Rootfs
-RunInit SeccompProfile Secret SecurityLabelDisable SecurityLabelFileType SecurityLabelLevel SecurityLabelNested
-SecurityLabelType ShmSize SubGIDMap SubUIDMap Sysctl Timezone Tmpfs UIDMap Ulimit Unmask User UserNS VolatileTmp
-Volume WorkingDir
+HealthStartupRetries HealthStartupSuccess HealthStartupTimeout HealthTimeout HostName IP IP6 Image Label LogDriver
+Mount Network NoNewPrivileges Notify PidsLimit PodmanArgs PublishPort Pull ReadOnly ReadOnlyTmpfs Rootfs RunInit
+SeccompProfile Secret SecurityLabelDisable SecurityLabelFileType SecurityLabelLevel SecurityLabelNested
+SecurityLabelType ShmSize SubGIDMap SubUIDMap Sysctl Timezone Tmpfs UIDMap Ulimit User UserNS Volume WorkingDir
 """
 SANDBOX = (
     *("CapabilityBoundingSet", "DevicePolicy", "LockPersonality", "MemoryDenyWriteExecute", "NoNewPrivileges"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 GPU_DEVICES = ("dev/nvidiactl", "dev/nvhost-ctrl-gpu", "dev/nvgpu", "dev/nvmap")
 TEGRA_RELEASE = "etc/nv_tegra_release"
+OWN_PROGRAM = "systemd-sysusers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,14 @@ class Target:
 
     @property
     def is_running_systemd(self) -> bool:
-        return self.is_this_system and Path("/run/systemd/system").is_dir()
+        """Also from a container that has the host's root below a folder."""
+        return self.path("run/systemd/system").is_dir()
+
+    @property
+    def is_entered(self) -> bool:
+        """Its own programs are run, in its own root: an image lacks them, the host that it installs onto does not."""
+        there, here = self.path(f"usr/bin/{OWN_PROGRAM}"), shutil.which(OWN_PROGRAM)
+        return not self.is_this_system and here is None and os.path.lexists(there) and os.geteuid() == 0
 
     @property
     def is_jetson(self) -> bool:
