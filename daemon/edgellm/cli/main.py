@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import importlib
 import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from edgellm.cli.arguments import Parser, UsageError
 from edgellm.errors import EdgeLLMError
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _say_no_more()
+        _say_no_more(sys.stdout)
         return EXIT_BROKEN_PIPE
     except EdgeLLMError as error:
         if debug:
@@ -103,10 +104,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(str(error))
         return error.exit_code
     except OSError as error:
-        if debug or error.errno not in _OUTPUT_ERRORS:
+        if error.errno == errno.EBADF and not _is_writable(sys.stdout):
+            remedy = "standard output is open for reading alone: write 1> FILE"
+        elif error.errno in _OUTPUT_ERRORS:
+            remedy = "make room where it goes"
+        else:
             return _defect(error, debug)
-        _say_no_more()
-        _complain(f"the output cannot be written ({error.strerror}) — make room where it goes")
+        if debug:
+            raise
+        _say_no_more(sys.stdout)
+        _complain(f"the output cannot be written ({error.strerror}) — {remedy}")
         return EXIT_OUTPUT
     except Exception as error:
         return _defect(error, debug)
@@ -121,9 +128,16 @@ def _defect(error: Exception, debug: bool) -> int:
     return EXIT_SOFTWARE
 
 
-def _say_no_more() -> None:
-    """Nothing more can be said on standard output, not even what is buffered for the interpreter's exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _say_no_more(stream: TextIO) -> None:
+    """Nothing more can be said on it, not even what is buffered for the interpreter's exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _is_writable(stream: TextIO) -> bool:
+    try:
+        return fcntl.fcntl(stream.fileno(), fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+    except (OSError, ValueError):
+        return False
 
 
 def _open_what_is_closed() -> None:
@@ -160,4 +174,8 @@ def _complain(message: str) -> None:
     from edgellm.service.logs import ERROR_PREFIX, goes_to_journal
 
     line = " ".join(message.split())
-    sys.stderr.write(f"{ERROR_PREFIX if goes_to_journal() else ''}edgellm: {line}\n")
+    try:
+        sys.stderr.write(f"{ERROR_PREFIX if goes_to_journal() else ''}edgellm: {line}\n")
+        sys.stderr.flush()
+    except OSError:  # nobody can be told; the exit code still says it
+        _say_no_more(sys.stderr)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from edgellm.errors import InvalidSchemaError, RequestError
-from edgellm.runtime.schema_keywords import refuse_unknown_keywords
+from edgellm.runtime.schema_keywords import refuse_unknown_keywords, remove_what_asks_for_nothing
 
 GUIDE_TYPES = ("json_object", "json_schema", "regex", "ebnf", "structural_tag", "choice")
 MAX_GUIDE_BYTES = 131_072
@@ -53,6 +53,16 @@ def guided_schemas(guide: GuidedDecoding) -> Iterator[tuple[object, str]]:
         yield json.loads(guide.guide), param
     elif guide.type == "structural_tag":
         yield from _schemas_of_tag(json.loads(guide.guide), param)
+
+
+def without_what_asks_for_nothing(guide: GuidedDecoding) -> GuidedDecoding:
+    """The same guide for an engine, which may refuse keywords by their name whatever they ask for."""
+    if guide.type not in ("json_schema", "structural_tag") or '"uniqueItems"' not in guide.guide:
+        return guide
+    value = json.loads(guide.guide)
+    for schema in [value] if guide.type == "json_schema" else [schema for schema, _ in _schemas_of_tag(value, "")]:
+        remove_what_asks_for_nothing(schema)
+    return GuidedDecoding(guide.type, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def _schemas_of_tag(node: object, path: str) -> Iterator[tuple[object, str]]:

@@ -9,7 +9,7 @@ from edgellm.errors import UnsupportedParameterError
 from edgellm.parsing.messages import ChatMessage, ContentPart, ToolCall, normalise_messages
 from edgellm.runtime.contract import RuntimeModule, StreamChannel
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest, TextPrompt
-from edgellm.runtime.guided_decoding import GuidedDecoding, guided_schemas
+from edgellm.runtime.guided_decoding import GuidedDecoding, guided_schemas, without_what_asks_for_nothing
 from edgellm.runtime.native_errors import refused_guide, writes_for_clients
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.runtime.schema_keywords import refuse_unenforced
@@ -131,6 +131,7 @@ class NativeRequestBuilder:
         module = self._module
         for schema, path in guided_schemas(guide):
             refuse_unenforced(schema, path, on_tensorrt=not writes_for_clients(module))
+        guide = without_what_asks_for_nothing(guide)
         native_guide = module.GuidedDecodingParams(getattr(module.GuideType, guide.type.upper()), guide.guide)
         validate = getattr(module, "validate_guided_decoding_params", None)
         if validate is not None:

@@ -63,6 +63,8 @@ def refuse_unenforced(schema: object, param: str, *, on_tensorrt: bool) -> None:
     """Raise InvalidSchemaError with the path of the first keyword that the runtime's engine would pass over."""
     unenforced = UNENFORCED_ON_TENSORRT if on_tensorrt else UNENFORCED
     for _, name, value, place in _entries(schema, param):
+        if _asks_for_nothing(name, value):
+            continue
         if name in unenforced:
             raise InvalidSchemaError(f"{place} cannot be enforced; leave it out", param=place)
         if not on_tensorrt:
@@ -75,6 +77,18 @@ def refuse_unenforced(schema: object, param: str, *, on_tensorrt: bool) -> None:
                 "different constants; use anyOf",
                 param=place,
             )
+
+
+def remove_what_asks_for_nothing(schema: object) -> None:
+    """Take out keywords whose value lets everything pass, which an engine may refuse by their name alone."""
+    nothing = [(node, name) for node, name, value, _ in _entries(schema, "") if _asks_for_nothing(name, value)]
+    for node, name in nothing:
+        if isinstance(node, dict):
+            del node[name]
+
+
+def _asks_for_nothing(name: str, value: object) -> bool:
+    return name == "uniqueItems" and value is False
 
 
 def _entries(schema: object, param: str) -> Iterator[tuple[Mapping[str, Any], str, Any, str]]:

@@ -2,7 +2,8 @@
 
 A request enters with a ticket. A granted ticket carries leases, one a slot; each lease is released exactly once,
 after the lane has let go of what ran in it. Waiting requests are served by priority class, and round robin between
-the clients of a class. A request whose prompt a lane's context cache may know says so with its affinity.
+the clients of a class; no client's requests fill the queue against another client of that class. A request whose
+prompt a lane's context cache may know says so with its affinity.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class TicketState(Enum):
     RELEASED = "released"  # every lease was given back
     TIMED_OUT = "timed out"
     ABANDONED = "abandoned"  # the client left while it waited
-    TURNED_AWAY = "turned away"  # shutdown, the model went away, or one of a higher class took its place
+    TURNED_AWAY = "turned away"  # shutdown, the model went away, or another request took its place
 
 
 class TicketEvent(Enum):
@@ -220,7 +221,7 @@ class Admission:
         """A ticket that is granted at once or waits. Raises AdmissionError when neither is possible.
 
         One that ``has_waited`` in this queue before finds a place in it however full it is; for another the newest of
-        a lower class makes room, if there is one.
+        a lower class makes room, if there is one, or else of a client of its class that has more waiting.
         """
         if self._closed_because is not None:
             raise self._closed_because()
@@ -229,18 +230,22 @@ class Admission:
             self._grant(ticket)
         else:
             if self.waiting >= self._places and not has_waited:
-                self._make_room_for(priority)
+                self._make_room_for(ticket)
             self._queue.put(ticket)
         self._on_change()
         return ticket
 
-    def _make_room_for(self, priority: Priority) -> None:
-        """Raises ServerBusyError where nobody of a lower class waits."""
-        put_aside = self._queue.newest_below(priority)
+    def _make_room_for(self, ticket: Ticket) -> None:
+        """Raises ServerBusyError where everybody who waits has as good a claim."""
+        because = "a request of a higher priority"
+        put_aside = self._queue.newest_below(ticket.priority)
+        if put_aside is None:
+            because = "another client, which had fewer requests waiting,"
+            put_aside = self._queue.newest_of_larger_share(ticket)
         if put_aside is None:
             raise self._busy("The server is busy and its queue is full.")
         self._queue.remove(put_aside)
-        put_aside.error = self._busy("The server is busy, and a request of a higher priority took this one's place.")
+        put_aside.error = self._busy(f"The server is busy, and {because} took this one's place.")
         put_aside.apply(TicketEvent.TURN_AWAY)
 
     @property

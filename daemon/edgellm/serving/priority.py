@@ -95,6 +95,16 @@ class PriorityQueue(Generic[Item]):
                 return max(clients.values(), key=len)[-1]
         return None
 
+    def newest_of_larger_share(self, newcomer: Item) -> Item | None:
+        """Who has to make room within the class of ``newcomer``: the last to come of the client of which most wait,
+        where even then no fewer of it wait than of the newcomer's client.
+        """
+        clients = self._classes[newcomer.priority]
+        largest = max(clients.values(), key=len, default=None)
+        if largest is None or len(largest) < len(clients.get(newcomer.client, ())) + 2:
+            return None
+        return largest[-1]
+
     def _forget_turn(self, priority: Priority) -> None:
         if not self._classes[priority]:
             self._went_ahead[priority] = 0

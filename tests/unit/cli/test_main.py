@@ -197,6 +197,22 @@ def test_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None
     assert completed.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", ["--help", "version", "serve --help", "config show"])
+def test_output_that_is_open_for_reading_alone_is_one_line(words: str) -> None:
+    command = ["sh", "-c", f'exec "$0" -m edgellm {words} 1</dev/null', sys.executable]
+    completed = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert completed.returncode == 74
+    assert completed.stderr.startswith("edgellm: the output cannot be written (Bad file descriptor) — ")
+    assert completed.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("words", "code"), [("frob", 64), ("version 1</dev/null", 74)])
+@pytest.mark.parametrize("errors", ["2</dev/null", "2>/dev/full"])
+def test_where_nothing_can_be_said_the_exit_code_still_holds(words: str, code: int, errors: str) -> None:
+    command = ["sh", "-c", f'exec "$0" -m edgellm {words} {errors}', sys.executable]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == code
+
+
 def test_a_verb_imports_only_what_it_needs() -> None:
     program = (
         "import sys; from edgellm.cli.main import main; main(['version']);"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -175,6 +176,29 @@ def test_a_guide_becomes_the_contracts_and_is_validated_where_the_module_can() -
         builder.build(request)
     assert refusal.value.param == "guided_decoding.choice"
     assert "secret" not in str(refusal.value)
+
+
+def test_what_asks_for_nothing_in_a_schema_does_not_reach_the_engine() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "array", "uniqueItems": False}, "uniqueItems": False},
+        "const": {"uniqueItems": False},
+    }
+    expected = {
+        "type": "object",
+        "properties": {"a": {"type": "array"}, "uniqueItems": False},
+        "const": schema["const"],
+    }
+    call = {"type": "json_schema", "json_schema": {"uniqueItems": False}}
+    for asked, reaches in (
+        ({"json_schema": schema}, expected),
+        (
+            {"structural_tag": {"type": "structural_tag", "format": call}},
+            {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": {}}},
+        ),
+    ):
+        native = build(GenerationRequest(ChatPrompt(USER), SamplingParams(guided_decoding=asked)))
+        assert json.loads(native.requests[0].guided_decoding.guide) == reaches
 
 
 def test_a_schema_that_the_engine_would_pass_over_in_part_is_refused_by_path() -> None:

@@ -229,9 +229,47 @@ def test_a_full_queue_makes_room_for_a_higher_class() -> None:
     waiting(gate, "d", Priority.HIGH)
     assert normal.state is TicketState.TURNED_AWAY
     with pytest.raises(ServerBusyError):
-        gate.enter("e", priority=Priority.HIGH)
+        gate.enter("d", priority=Priority.HIGH)
     with pytest.raises(ServerBusyError):
         gate.enter("e", priority=Priority.LOW)
+
+
+def test_one_client_may_fill_the_queue_but_makes_room_for_others_of_its_class() -> None:
+    gate, running = one_busy_slot(max_queued_requests=5)
+    flood = [waiting(gate, "flood") for _ in range(5)]
+    with pytest.raises(ServerBusyError):  # nobody else is locked out by what it has
+        gate.enter("flood")
+    others = [waiting(gate, "a"), waiting(gate, "b")]
+    turned_away = [ticket for ticket in flood if ticket.state is TicketState.TURNED_AWAY]
+    assert turned_away == flood[3:]  # its newest ones
+    for ticket in turned_away:
+        assert isinstance(ticket.error, ServerBusyError)
+        assert ticket.error.retry_after_seconds >= 1
+    with pytest.raises(ServerBusyError):
+        gate.enter("flood")
+    tickets = {f"flood {number}": ticket for number, ticket in enumerate(flood[:3])}
+    tickets |= {ticket.client: ticket for ticket in others}
+    assert order_of(running, tickets) == ["flood 0", "a", "b", "flood 1", "flood 2"]
+
+
+def test_shares_of_a_full_queue_that_are_even_stay_as_they_are() -> None:
+    gate, _ = one_busy_slot(max_queued_requests=4)
+    tickets = [waiting(gate, client) for client in "aabb"]
+    for client in "ab":
+        with pytest.raises(ServerBusyError):
+            gate.enter(client)
+    third = waiting(gate, "c")
+    with pytest.raises(ServerBusyError):
+        gate.enter("c")
+    assert [ticket.state for ticket in (*tickets, third)].count(TicketState.WAITING) == 4
+
+
+def test_a_lower_class_is_not_made_room_for() -> None:
+    gate, _ = one_busy_slot(max_queued_requests=3)
+    many = [waiting(gate, "a", Priority.HIGH) for _ in range(3)]
+    with pytest.raises(ServerBusyError):
+        gate.enter("b")
+    assert {ticket.state for ticket in many} == {TicketState.WAITING}
 
 
 def test_without_a_queue_no_priority_helps() -> None:
