@@ -12,8 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.lab.bridge import INTERFACE, Bridge
 from tests.lab.cgroups import LIMITING, make_groups, remove_groups
 from tests.lab.layers import Layers
+from tests.lab.rootfs import check_output
 
 BOOT_DEADLINE_SECONDS = 60.0
 STATE_DEADLINE_SECONDS = 60.0
@@ -48,9 +50,12 @@ class Device:
         *,
         read_only: Mapping[str, Path] | None = None,
         runs_containers: bool = False,
+        bridge: Bridge | None = None,
     ) -> None:
         """``read_only`` are folders of this machine that the device sees, by their path there. One that runs containers
-        has control groups of version 2 alone, and limits hold only where this machine has no others."""
+        has control groups of version 2 alone, and limits hold only where this machine has no others. With a ``bridge``
+        it is on that network with ``address``, else on one where it is alone.
+        """
         self.name = name
         self.runs_containers = runs_containers
         self._layers = Layers(rootfs, folder)
@@ -68,6 +73,11 @@ class Device:
             images.mkdir()
             self._binds.append(f"--bind={images}:{IMAGES}")
             self.write("/etc/containers/containers.conf", CONTAINERS_CONFIGURATION)
+        self._bridge = bridge
+        self.address = ""
+        if bridge is not None:
+            self.address = bridge.new_address()
+            self._join_network()
 
     # Life
 
@@ -77,7 +87,8 @@ class Device:
         self._groups = make_groups(self.name, version_2_alone=self.runs_containers)
         nspawn = [
             *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--console=pipe"),
-            *("--private-network", "--link-journal=no", "--resolv-conf=off", "--timezone=off"),
+            "--private-network" if self._bridge is None else f"--network-bridge={INTERFACE}",
+            *("--link-journal=no", "--resolv-conf=off", "--timezone=off"),
             *(f"--machine={self.name}", f"--directory={self.root}"),
             *self._binds,
         ]
@@ -88,10 +99,11 @@ class Device:
                 *nspawn,
                 *FOR_CONTAINERS,
             ]
+        network = [] if self._bridge is None else self._bridge.enter()
         enter = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit 1; shift; done; shift; exec "$@"'
         with self._console.open("ab") as console:
             self._nspawn = subprocess.Popen(
-                ["sh", "-c", enter, "sh", *map(str, self._groups), "--", *nspawn],
+                ["sh", "-c", enter, "sh", *map(str, self._groups), "--", *network, *nspawn],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
@@ -147,6 +159,13 @@ class Device:
 
         self.wait_for(is_up, "the boot", BOOT_DEADLINE_SECONDS)
         self._open_limits()
+
+    def _join_network(self) -> None:
+        """nspawn calls a device's end of its cable host0."""
+        settings = f"[Match]\nName=host0\n[Network]\nAddress={self.address}/24\nLinkLocalAddressing=no\n"
+        self.write("/etc/systemd/network/10-lab.network", settings)
+        self.write("/etc/hosts", f"127.0.0.1 localhost\n{self.address} {self.name}\n")
+        check_output(["chroot", str(self.root), "systemctl", "--quiet", "enable", "systemd-networkd.service"])
 
     def _find_leader(self) -> int:
         """The device's first process once it is systemd; 0 before."""

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -42,7 +40,7 @@ def _value(value: Any, path: tuple[str, ...]) -> str:
     elements = value if isinstance(value, list) else [value]
     for element in elements:
         if not isinstance(element, (str, int, float)):
-            raise AnsibleFilterError(f"edgellm_settings: {'.'.join(path)}: {element!r} has no place in a configuration")
+            raise TypeError(f"edgellm_settings: {'.'.join(path)}: {element!r} has no place in a configuration")
     return json.dumps(value, ensure_ascii=False)
 
 

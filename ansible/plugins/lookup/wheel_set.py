@@ -23,7 +23,7 @@ options:
 """
 RETURN = """
 _raw:
-  description: A dictionary with C(name) (VERSION-DIGEST), C(version) and C(digest) (12 hexadecimal digits).
+  description: A dictionary with C(name) (VERSION and 12 digits of the digest), C(version) and C(digest).
   type: list
   elements: dict
 """
@@ -33,16 +33,16 @@ CHUNK_BYTES = 1 << 20
 
 
 def release_of(folder: Path) -> dict[str, str]:
-    """The digest is over names and contents of all wheels: other dependencies are another release."""
+    """As `edgellm upgrade` names it: by names and contents of all wheels, so other dependencies are another release."""
     wheels = sorted(folder.glob("*.whl"))
     own = [wheel for wheel in wheels if wheel.name.startswith("edgellm-")]
     if len(own) != 1:
         raise AnsibleError(f"edgellm_wheels: {folder} holds {len(own)} wheels of edgellm, one is needed")
     whole = hashlib.sha256()
     for wheel in wheels:
-        whole.update(f"{sha256_of(wheel)}  {wheel.name}\n".encode())
-    version, digest = own[0].name.split("-")[1], whole.hexdigest()[:DIGEST_DIGITS]
-    return {"name": f"{version}-{digest}", "version": version, "digest": digest}
+        whole.update(f"{wheel.name} {sha256_of(wheel)}\n".encode())
+    version, digest = own[0].name.split("-")[1], whole.hexdigest()
+    return {"name": f"{version.lower()}-{digest[:DIGEST_DIGITS]}", "version": version, "digest": digest}
 
 
 def sha256_of(path: Path) -> str:

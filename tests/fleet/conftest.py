@@ -1,0 +1,87 @@
+"""Three devices on one network and the host that provisions them; both live as long as the session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fleet.control_host import ControlHost
+from tests.fleet.fleet import Fleet
+from tests.fleet.wheel_folder import make_wheel_folder
+from tests.lab.bridge import Bridge
+from tests.lab.rootfs import DEVICE_PACKAGES, PYTHON_OF_SUITE, device_rootfs, mirror_of_this_machine, missing_tools
+from tests.service.conftest import model_folder, say
+
+__all__ = ["model_folder", "say"]
+
+# What an operator's board has beside systemd; it reaches no package index.
+FLEET_PACKAGES = (*DEVICE_PACKAGES, "openssh-server", "sudo", "nftables", "avahi-daemon", "python3-apt")
+TOOLS = ("ssh", "ssh-keygen", "ip", "nsenter")
+
+
+@pytest.fixture(scope="session")
+def fleet_rootfs() -> Path:
+    """Skips where there can be none; the gate has what it takes."""
+    absent = [tool for tool in TOOLS if shutil.which(tool) is None]
+    needed = ".".join(map(str, PYTHON_OF_SUITE))
+    reason = (
+        missing_tools()
+        or (f"needs {' and '.join(absent)}" if absent else "")
+        or ("" if mirror_of_this_machine() else "needs a Debian whose apt has the devices' suite")
+        or ("" if sys.version_info[:2] == PYTHON_OF_SUITE else f"needs an environment of Python {needed}")
+        or (
+            ""
+            if (Path(sys.executable).parent / "ansible-playbook").exists()
+            else "needs Ansible: sh daemon/setup/run fleet"
+        )
+    )
+    if reason and os.environ.get("EDGELLM_CI") != "1":
+        pytest.skip(reason)
+    assert not reason, reason
+    return device_rootfs(FLEET_PACKAGES)
+
+
+@pytest.fixture(scope="session")
+def fleet_folder(fleet_rootfs: Path) -> Iterator[Path]:
+    """Short: sockets of ssh lie in it."""
+    with tempfile.TemporaryDirectory(prefix="edgellm-fleet-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def bridge(fleet_folder: Path) -> Iterator[Bridge]:
+    made = Bridge(fleet_folder.name).up()
+    yield made
+    made.remove()
+
+
+@pytest.fixture(scope="session")
+def wheels(fleet_folder: Path) -> Path:
+    return make_wheel_folder(fleet_folder / "wheels", fleet_folder / "wheel")
+
+
+@pytest.fixture(scope="session")
+def fleet(fleet_rootfs: Path, fleet_folder: Path, bridge: Bridge, wheels: Path, model_folder: Path) -> Iterator[Fleet]:
+    """Booted and bare. The first alone has the model: what serves on the others came with an engine."""
+    control = ControlHost(fleet_folder / "control", bridge)
+    control.install_collection()
+    made = Fleet(control, fleet_rootfs, fleet_folder, wheels, model_folder)
+    try:
+        made.boot()
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.fixture(autouse=True)
+def journals(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that fails shows what its devices wrote last."""
+    failed_before = request.session.testsfailed
+    yield
+    if request.session.testsfailed > failed_before and "fleet" in request.fixturenames:
+        print(request.getfixturevalue("fleet").journals())
