@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-SYSTEM_FOLDERS = (TESTS / "lab", TESTS / "service", TESTS / "container")
+SYSTEM_FOLDERS = tuple(TESTS / name for name in ("lab", "service", "container", "fleet"))
 # These make their cases while they are collected, which takes longer than all other files together.
 SLOW_TO_COLLECT = TESTS / "http/test_made_up_requests.py"
 SLOW_TO_COLLECT_LONG = TESTS / "http/test_many_made_up_requests.py"

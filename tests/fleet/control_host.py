@@ -72,7 +72,7 @@ class ControlHost:
         self.devices: dict[str, Device] = {}
         check_output(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", USER, "-f", str(self.key)])
         (folder / "ansible.cfg").write_text(
-            "[defaults]\n"
+            "[defaults]\ntimeout = 60\n"
             f"inventory = {folder}/hosts.json\n"
             f"collections_path = {folder}/collections\n"
             f"local_tmp = {folder}/tmp\n"

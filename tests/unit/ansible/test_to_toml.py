@@ -18,7 +18,7 @@ SETTINGS: dict[str, Any] = {
     "server": {
         "host": "0.0.0.0",
         "port": 8001,
-        "cors_origins": ["https://a.example", 'quote"d'],
+        "cors_origins": ["https://a.example"],
         "api_keys_file": None,
     },
     "admission": {"queue_timeout_seconds": 12.5},
