@@ -23,6 +23,7 @@ from tests.workers.worker_scenario import (
     real,
     serving,
     stand_in,
+    talkative,
     token_ids,
     until,
 )
@@ -97,6 +98,32 @@ def test_a_request_that_waits_for_another_lane_can_be_cancelled(
             with pytest.raises(asyncio.CancelledError):
                 await starting
             await until(lambda: model.admission.waiting == 0 and client.running_requests == 0, "nothing left")
+
+    asyncio.run(scenario())
+
+
+def test_another_log_level_holds_for_the_worker_that_runs_and_for_the_one_after_it(
+    tiny_model: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        said = ""
+
+        def has_said(text: str) -> bool:
+            nonlocal said
+            said += capfd.readouterr().err
+            return text in said
+
+        async with serving(talkative(tiny_model, cache_dir, monkeypatch)) as client:
+            await until(lambda: has_said("pong complained"), "a line at error")
+            assert not has_said("pong said")
+            client.log_at("info")
+            await until(lambda: has_said("pong said"), "a line at info")
+            before = pids(client)
+            os.kill(before[0], signal.SIGKILL)
+            await until(lambda: only_model(client).state is ModelState.READY and pids(client) != before, "a new worker")
+            capfd.readouterr()
+            said = ""
+            await until(lambda: has_said("pong said"), "a line at info of the new worker")
 
     asyncio.run(scenario())
 

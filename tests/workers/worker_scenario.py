@@ -50,6 +50,13 @@ def real(model: Path, cache_dir: Path, **arguments: Any) -> WorkerSpec:
     return WorkerSpec(NAME, chosen, log_level="warning")
 
 
+def talkative(model: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerSpec:
+    """A real worker that logs each pong, as talkative_worker.py says."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, sys.path)]))
+    command = (sys.executable, "-m", "tests.workers.talkative_worker")
+    return replace(real(model, cache_dir), log_level="error", command=command)
+
+
 @asynccontextmanager
 async def serving(
     spec: WorkerSpec, replicas: int = 1, settings: WorkerSettings = SETTINGS, **admission: Any

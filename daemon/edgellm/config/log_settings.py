@@ -17,7 +17,7 @@ class RecordsSettings(Section):
     file: Path | None = Field(
         default=None,
         description="File that gets the lines, closed to other users; SIGHUP opens it anew. One that cannot "
-        "be written ends the start; later that costs the lines, never a request. "
+        "be written ends the start, and a reload that names it; later that costs the lines, never a request. "
         "`GET /v1/records/ID` shows a client its latest ones.",
     )
     max_bytes: Annotated[Whole, Field(ge=limits.RECORDS_FILE_BYTES_MIN, le=limits.RECORDS_FILE_BYTES_MAX)] = Field(

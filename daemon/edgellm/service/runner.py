@@ -39,7 +39,7 @@ from edgellm.serving.load_failure import load_error_of
 from edgellm.serving.model import ModelState
 from edgellm.serving.model_spec import ModelSpec
 from edgellm.serving.model_table import ModelChange
-from edgellm.serving.record_file import RecordFileSettings
+from edgellm.serving.record_file import RecordFileSettings, check_record_file
 from edgellm.serving.records import RecordSettings
 
 WATCH_SECONDS = 0.1
@@ -191,14 +191,23 @@ class Daemon:
             return None
 
         def take_on(settings: Settings, specs: Sequence[ModelSpec]) -> Sequence[ModelChange]:
-            changes = client.reconfigure(specs, serving_settings(settings))
+            changes = client.reconfigure(specs, serving_settings(settings), record_settings(settings))
             application.take_on(settings)
             if settings.log.level != self._settings.log.level:
                 logs.set_level(settings.log.level)
+                client.log_at(settings.log.level)
             self._settings = settings
             return changes
 
-        return Reconfiguration(self._settings, self._source.read, self._source.make_specs, take_on)
+        make_specs = self._source.make_specs
+
+        def checked_specs(settings: Settings) -> Sequence[ModelSpec]:
+            records = record_settings(settings)
+            if records is not None and records != record_settings(self._settings):
+                check_record_file(records.file.path)
+            return make_specs(settings)
+
+        return Reconfiguration(self._settings, self._source.read, checked_specs, take_on)
 
     async def _reload(self, reconfiguration: Reconfiguration | None, client: EngineClient) -> Reloaded:
         """Raises an EdgeLLMError for what is wrong with the new configuration."""

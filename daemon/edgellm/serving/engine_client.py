@@ -64,7 +64,8 @@ class EngineClient:
         self.settings = settings or ServingSettings()
         self.table = ModelTable(specs, self.settings)
         self.counters = Counters(self.table.listed, lambda: self.ready)
-        self.records = None if records is None else Records(records, self.counters.count_records)
+        self.records: Records | None = None
+        self._take_records(records)
         self._running: dict[tuple[str, str], Generation | None] = {}
         self._model_of: dict[tuple[str, str], ServedModel] = {}
         self._revoked: set[tuple[str, str]] = set()  # of those, not started yet
@@ -107,12 +108,28 @@ class EngineClient:
         """Return once no model of the start is loading any more, whether it is ready or not."""
         await self.table.opened()
 
-    def reconfigure(self, specs: Sequence[ModelSpec], settings: ServingSettings) -> Sequence[ModelChange]:
+    def reconfigure(
+        self, specs: Sequence[ModelSpec], settings: ServingSettings, records: RecordSettings | None = None
+    ) -> Sequence[ModelChange]:
         """Begin to serve these models instead, without losing a request. Raises ConfigError, and changes nothing."""
         changes = self.table.reconfigure(specs, settings)
         self.settings = settings
         self.counters.expect(self.table.listed)
+        self._take_records(records)
         return changes
+
+    def log_at(self, level: str) -> None:
+        """The least severe level that worker processes log, of those that run and those that come."""
+        self.table.log_at(level)
+
+    def _take_records(self, settings: RecordSettings | None) -> None:
+        if self.records is None:
+            self.records = None if settings is None else Records(settings, self.counters.count_records)
+        elif settings is None:
+            self.records.finish()
+            self.records = None
+        else:
+            self.records.change(settings)
 
     # Requests
 

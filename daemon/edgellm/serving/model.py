@@ -105,6 +105,8 @@ class ServedModel:
         self._lanes_given_up = 0
         self._close_lanes: Callable[[], Awaitable[int]] | None = None
         self._measure: Callable[[], int | None] | None = None
+        self._log_level: str | None = None  # None: as it was opened
+        self._log_at: Callable[[str], None] | None = None
         self._closed = False
         self._expect_slots()
 
@@ -175,6 +177,15 @@ class ServedModel:
         self._expect_slots()
         if opened.watch is not None:
             opened.watch(self)
+        self._log_at = opened.log_at
+        if self._log_level is not None:
+            self.log_at(self._log_level)
+
+    def log_at(self, level: str) -> None:
+        """The least severe level that its processes log, also those that are started later."""
+        self._log_level = level
+        if self._log_at is not None:
+            self._log_at(level)
 
     def failed(self, error: BaseException, *, said: str = "", retry_after_seconds: float = 0.0) -> None:
         """It cannot be opened: whoever waits for it is turned away and told what is ``said``, else the cause."""

@@ -43,6 +43,7 @@ class OpenedModel:
 
     ``watch`` begins to tell of lanes that are lost and replaced; ``close`` ends whatever keeps the lanes alive and
     returns how many processes had to be killed for it. ``memory_bytes`` measures what the lanes take now, in a thread.
+    ``log_at`` has the lanes' processes log from another level on.
     """
 
     lanes: Sequence[Lane]
@@ -50,6 +51,7 @@ class OpenedModel:
     watch: Callable[[LaneObserver], None] | None = None
     close: Callable[[], Awaitable[int]] | None = None
     memory_bytes: Callable[[], int | None] | None = None
+    log_at: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

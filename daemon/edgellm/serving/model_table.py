@@ -66,6 +66,10 @@ class ModelTable:
         """Also those that are on their way in or out."""
         return list(dict.fromkeys([*self.listed.values(), *self._targets.values(), *self._retiring, *self._work]))
 
+    def log_at(self, level: str) -> None:
+        for model in self.all:
+            model.log_at(level)
+
     # From the start to the end
 
     def start(self) -> None:

@@ -63,9 +63,13 @@ class RecordFile:
         """Open the path anew before the next line: somebody moved the file away."""
         self._order(_Order(self._close_file))
 
-    def close(self, limit_seconds: float) -> None:
-        """Write what waits; a file system that takes longer than ``limit_seconds`` loses it."""
+    def finish(self) -> None:
+        """Write what waits, and nothing after it. Returns at once."""
         self._order(_Order(self._close_file, is_last=True))
+
+    def close(self, limit_seconds: float) -> None:
+        """``finish``, and wait; a file system that takes longer than ``limit_seconds`` loses what waits."""
+        self.finish()
         self._thread.join(limit_seconds)
 
     def _order(self, order: _Order) -> None:

@@ -34,17 +34,31 @@ class Records:
     def __init__(
         self, settings: RecordSettings, count: Callable[[str, int], None], entries_max: int = RECORDS_IN_MEMORY_MAX
     ) -> None:
-        self.include_text = settings.include_text
+        self._settings = settings
+        self._count = count
         self._file = RecordFile(settings.file, count)
         self._entries_max = entries_max
         self._entries: OrderedDict[tuple[str, str], Record] = OrderedDict()
 
+    @property
+    def include_text(self) -> bool:
+        return self._settings.include_text
+
+    def change(self, settings: RecordSettings) -> None:
+        """Write as these say from now on; what the file of before still has to take is written to it."""
+        if settings.file != self._settings.file:
+            self._file.finish()
+            self._file = RecordFile(settings.file, self._count)
+        self._settings = settings
+
     def keep(self, report: RequestReport) -> None:
         """A request that has ended."""
         record = record_of(report)
-        self._file.write(record)
+        without_text = {name: value for name, value in record.items() if name not in TEXT_FIELDS}
+        # Text may have been kept for it before a change of the settings.
+        self._file.write(record if self.include_text else without_text)
         key = (report.client, report.request_id)
-        self._entries[key] = {name: value for name, value in record.items() if name not in TEXT_FIELDS}
+        self._entries[key] = without_text
         self._entries.move_to_end(key)
         while len(self._entries) > self._entries_max:
             self._entries.popitem(last=False)
@@ -63,6 +77,10 @@ class Records:
 
     def reopen(self) -> None:
         self._file.reopen()
+
+    def finish(self) -> None:
+        """Nothing is kept any more; what waits is still written. Returns at once."""
+        self._file.finish()
 
     def close(self) -> None:
         """Blocks for up to CLOSE_LIMIT_SECONDS."""

@@ -26,13 +26,15 @@ _NO_LIMIT_BYTES = 1 << 62
 class _Kept:
     """An on-demand model as Residency keeps it; ``failures`` are those in a row.
 
-    A model that ``needs_look`` is of a size not known, or failed: nobody makes room before it was looked into. One of
-    which even that finds no size is opened beside the others, and ``needs_all`` once that has run out of room.
+    A model that ``needs_look`` is of a size not known, or failed, or others would leave for it and it was not
+    ``looked_into`` since it was last in memory: nobody makes room before that. One of which even that finds no size is
+    opened beside the others, and ``needs_all`` once that has run out of room.
     """
 
     model: ServedModel
     phase: Phase = Phase.OUT
     needs_look: bool = True
+    looked_into: bool = False
     failures: int = 0
     needs_all: bool = False
     task: asyncio.Task[None] | None = field(default=None, repr=False)
@@ -134,7 +136,17 @@ class Residency:
                 self._begin(kept, Phase.CLOSING, self._unload(kept, "its workers were lost"))
         now = time.monotonic()
         limits = ResidencyLimits(self.room_bytes, self.settings.swap_after_seconds, self.settings.min_resident_seconds)
-        self._do(plan_residency(now, [_standing(kept) for kept in self._kept.values()], limits))
+        plan = plan_residency(now, self._standings(), limits)
+        doubtful = [self._kept[model] for model in plan.made_room_for if not self._kept[model].looked_into]
+        if doubtful:
+            # What was known of them is from an earlier time: their files may have been damaged since.
+            for kept in doubtful:
+                kept.needs_look = True
+            plan = plan_residency(now, self._standings(), limits)
+        self._do(plan)
+
+    def _standings(self) -> list[Standing[ServedModel]]:
+        return [_standing(kept) for kept in self._kept.values()]
 
     def _do(self, plan: Plan[ServedModel]) -> None:
         for refusal in plan.refuse:
@@ -167,7 +179,7 @@ class Residency:
         if kept.needs_look:
             error = await self._look(model)
             if error is None:
-                kept.needs_look = False
+                kept.needs_look, kept.looked_into = False, True
                 kept.phase = Phase.OUT
                 model.try_again()  # and the plan says when, its size being known
                 self.changed()
@@ -189,11 +201,11 @@ class Residency:
         if isinstance(error, InsufficientMemoryError) and others and not kept.needs_all:
             # It knows better than the estimate: next to nobody it may fit.
             _log.warning("model %s waits for the others to make room: %s", model.name, error)
-            kept.needs_all = True
+            kept.needs_all = kept.looked_into = True
             model.try_again()
             return
         kept.failures += 1
-        kept.needs_all, kept.needs_look = False, True
+        kept.needs_all, kept.needs_look, kept.looked_into = False, True, False
         rest_seconds = min(
             self.settings.reload_retry_seconds * 2 ** (kept.failures - 1), self.settings.reload_retry_seconds_max
         )
@@ -210,7 +222,7 @@ class Residency:
         await model.measure()
         await model.unload()
         _log.info("unloaded model %s: %s", model.name, reason)
-        kept.phase = Phase.OUT
+        kept.phase, kept.looked_into = Phase.OUT, False
         self.changed()
 
     def _refuse(self, refusal: Refusal[ServedModel]) -> None:

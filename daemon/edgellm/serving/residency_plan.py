@@ -68,7 +68,8 @@ class Plan(Generic[Model]):
     """What to do now. A paused model grants no slot any more; ``again_at_seconds`` is when time alone changes the plan.
 
     ``swaps`` are those of ``unload`` that make room, each with the model it is for (None: all that are there turned out
-    too large together); the others were idle for longer than they may be.
+    too large together); the others were idle for longer than they may be. ``made_room_for`` are all models that others
+    leave for, now or once they have finished what runs.
     """
 
     open: Sequence[Model] = ()
@@ -76,6 +77,7 @@ class Plan(Generic[Model]):
     resume: Sequence[Model] = ()
     unload: Sequence[Model] = ()
     swaps: Mapping[Model, Model | None] = field(default_factory=dict)
+    made_room_for: Sequence[Model] = field(default=(), compare=False)  # says why, and is nothing to do
     refuse: Sequence[Refusal[Model]] = ()
     again_at_seconds: float | None = None
 
@@ -128,6 +130,7 @@ class _Planner(Generic[Model]):
                 for one in self._leaving
                 if not one.running and one.model in for_others
             },
+            made_room_for=tuple(dict.fromkeys(one for one in self._room_for.values() if one is not None)),
             refuse=tuple(refusals),
             again_at_seconds=min(self._again, default=None),
         )

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
+import logging
 import os
 import pty
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TextIO
 
 import httpx
 import pytest
-from tests.unit.serving.scripted_lane import ScriptedLane, spec_of, until
+from tests.unit.serving.scripted_lane import ScriptedLane, say_words, spec_of, until
 
 from edgellm.api.app import create_app
 from edgellm.config import Settings
@@ -290,6 +292,40 @@ def test_a_hangup_takes_the_configuration_on_between_reloading_and_ready() -> No
     assert heard == ["READY=1", "RELOADING=1", "READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
     assert running.supervisor.has_heard("MONOTONIC_USEC=")
     assert (first.closed, second.closed) == (1, 1)
+
+
+def test_a_hangup_takes_records_and_the_log_level_on(tmp_path: Path) -> None:
+    lane = ScriptedLane(say_words("done"))
+    levels: list[str] = []
+
+    async def open_lanes(_report: ReportProgress) -> OpenedModel:
+        return OpenedModel([lane], log_at=levels.append)
+
+    spec = ModelSpec("tiny", open_lanes)
+    running = RunningDaemon(spec)
+    configured = [Settings.model_validate({"records": {"file": str(tmp_path / "nowhere" / "records")}})]
+    running.daemon._source = Source(lambda: configured[0], lambda _: [spec])
+    written = tmp_path / "records"
+
+    async def story() -> None:
+        await running.ready()
+        interrupt(signal.SIGHUP)
+        await until(lambda: running.supervisor.heard.count("READY=1") == 2)
+        assert (await running.ask()).status_code == 200
+        assert levels == [], "a file that cannot be written is refused, and nothing is taken on"
+        configured[0] = Settings.model_validate({"records": {"file": str(written)}, "log": {"level": "warning"}})
+        interrupt(signal.SIGHUP)
+        await until(lambda: running.supervisor.heard.count("READY=1") == 3)
+        assert levels == ["warning"]
+        assert (await running.ask()).status_code == 200
+        await until(lambda: written.exists() and written.read_text().count("\n") == 1)
+        interrupt()
+
+    level = logging.getLogger().level
+    try:
+        run(running, story)
+    finally:
+        logging.getLogger().setLevel(level)
 
 
 def test_when_its_terminal_goes_the_daemon_drains_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,3 +165,41 @@ def test_a_caller_that_leaves_the_queue_is_one_line(tmp_path: Path) -> None:
     assert {name: each["outcome"] for name, each in found.items()} == {"first": "unavailable", "second": "disconnected"}
     assert found["second"]["queue_seconds"] is not None
     assert found["second"]["native_seconds"] is None
+
+
+def test_new_settings_hold_for_what_ends_from_then_on(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+
+    async def scenario() -> None:
+        lane = ScriptedLane(max_batch_size=1)
+        engine = await recorded(before, lane, include_text=True)
+        specs, settings = [engine.models[0].spec], ServingSettings()
+        first = await engine.generate(job("first", CANARY))
+        lane.generations[0].finish()
+        await first.ended()
+        began_with_text = await engine.generate(job("second", CANARY))
+        engine.reconfigure(specs, settings, RecordSettings(RecordFileSettings(after)))
+        lane.generations[1].finish()
+        await began_with_text.ended()
+        records = engine.records
+        assert records is not None
+        assert {records.find("", name)["id"] for name in ("first", "second")} == {"first", "second"}
+        engine.reconfigure(specs, settings, None)
+        assert engine.records is None
+        unrecorded = await engine.generate(job("third"))
+        lane.generations[2].finish()
+        await unrecorded.ended()
+        engine.reconfigure(specs, settings, RecordSettings(RecordFileSettings(after), include_text=True))
+        last = await engine.generate(job("fourth", CANARY))
+        lane.generations[3].finish()
+        await last.ended()
+        await engine.close()
+        await until(lambda: before.exists() and after.exists() and "fourth" in after.read_text())
+
+    run(scenario())
+    assert list(records_in(before)) == ["first"]
+    assert CANARY in before.read_text()
+    found = records_in(after)
+    assert list(found) == ["second", "fourth"]
+    assert "prompts" not in found["second"]
+    assert "prompts" in found["fourth"]

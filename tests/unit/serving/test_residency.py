@@ -60,6 +60,53 @@ def test_a_model_that_a_second_look_finds_damaged_makes_nobody_leave() -> None:
     run(scenario())
 
 
+def test_a_model_of_known_size_that_was_damaged_since_makes_nobody_leave() -> None:
+    async def scenario() -> None:
+        is_damaged = False
+
+        async def estimate() -> int | None:
+            if is_damaged:
+                raise CheckpointError("/srv/models/b.gguf is damaged")
+            return 70
+
+        b = spec_of(ScriptedLane(say_words("well")), name="b", on_demand=True, estimate_bytes=estimate)
+        engine = await started(served("a", 60), b)
+        assert engine.model("b").memory_bytes == 70
+        await ask(engine, "a")
+        is_damaged = True
+        with pytest.raises(ModelUnavailableError, match=r"could not be loaded: its files are damaged\.$"):
+            await ask(engine, "b")
+        assert engine.model("a").state is ModelState.READY
+        assert engine.model("a").swaps_total == engine.model("b").openings_total == 0
+        await engine.close()
+
+    run(scenario())
+
+
+def test_a_model_is_looked_into_once_each_time_that_others_leave_for_it() -> None:
+    async def scenario() -> None:
+        looks = 0
+
+        async def estimate() -> int | None:
+            nonlocal looks
+            looks += 1
+            return 70
+
+        b = spec_of(ScriptedLane(say_words("well")), name="b", on_demand=True, estimate_bytes=estimate)
+        engine = await started(served("a", 60), b)
+        assert looks == 1
+        await ask(engine, "b")  # there is room
+        assert looks == 1
+        for swaps in (1, 2):
+            await ask(engine, "a")
+            await ask(engine, "b")
+            assert looks == 1 + swaps
+        assert engine.model("a").swaps_total == 2
+        await engine.close()
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("out_of_room", [False, True])
 def test_a_model_of_unknown_size_is_opened_beside_the_others_and_alone_once_that_has_failed(
     out_of_room: bool, caplog: pytest.LogCaptureFixture

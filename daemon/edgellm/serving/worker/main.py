@@ -34,6 +34,7 @@ from edgellm.serving.worker.messages import (
     Credit,
     Hello,
     Loading,
+    LogLevel,
     NotLoaded,
     Ping,
     Pong,
@@ -104,6 +105,8 @@ class Worker(asyncio.Protocol):
                 self._hello(message)
             case Shutdown():
                 self._tasks.append(self._loop.create_task(self._close()))
+            case LogLevel():
+                logging.getLogger().setLevel(message.level.upper())
             case _ if streams is None:
                 raise FrameError("a request came before the model was loaded")
             case Submit():

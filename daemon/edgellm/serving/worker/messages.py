@@ -12,7 +12,7 @@ import msgspec
 
 from edgellm.runtime.capabilities import Capabilities
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, tag=1):
@@ -63,6 +63,12 @@ class Count(msgspec.Struct, array_like=True, frozen=True, tag=6):
 
 class Shutdown(msgspec.Struct, array_like=True, frozen=True, tag=7):
     """Close the runtime and exit; what still runs is cancelled."""
+
+
+class LogLevel(msgspec.Struct, array_like=True, frozen=True, tag=8):
+    """The least severe level to log from now on."""
+
+    level: str
 
 
 class Loading(msgspec.Struct, array_like=True, frozen=True, tag=20):
@@ -138,5 +144,5 @@ class Counted(msgspec.Struct, array_like=True, frozen=True, tag=27):
     error: Failure | None = None
 
 
-ToWorker = Hello | Submit | Cancel | Credit | Ping | Count | Shutdown
+ToWorker = Hello | Submit | Cancel | Credit | Ping | Count | Shutdown | LogLevel
 ToFrontEnd = Loading | Ready | NotLoaded | Accepted | Delta | Final | Pong | Counted

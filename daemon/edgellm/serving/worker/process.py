@@ -29,6 +29,7 @@ from edgellm.serving.worker.messages import (
     Delta,
     Hello,
     Loading,
+    LogLevel,
     NotLoaded,
     Ping,
     Pong,
@@ -142,6 +143,9 @@ class WorkerProcess(asyncio.Protocol):
         frame = self._writer.frame(message)
         if self._transport is not None and not self._is_lost:
             self._transport.write(frame)
+
+    def log_at(self, level: str) -> None:
+        self.send(LogLevel(level))
 
     def end_for_memory(self, reason: str) -> None:
         """Give it up because others need the memory more; its requests are told so."""

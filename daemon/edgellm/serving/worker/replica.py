@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from edgellm.engines.lease import Lease, hold_bundle
@@ -67,6 +68,8 @@ class Replica:
         if self._lease is not None:
             self._lease.close()
         self._lane, self._lease = lane, lease
+        if process.spec.log_level != self._spec.log_level:  # it changed meanwhile
+            process.log_at(self._spec.log_level)
         return lane
 
     def watch(self, observer: LaneObserver) -> None:
@@ -85,6 +88,12 @@ class Replica:
         if self._lease is not None:
             self._lease.close()
         return self._lane is not None and self._lane.process.was_killed
+
+    def log_at(self, level: str) -> None:
+        """The least severe level that its worker logs, and every one after it."""
+        self._spec = replace(self._spec, log_level=level)
+        if self._lane is not None:
+            self._lane.process.log_at(level)
 
     def memory_bytes(self) -> int:
         """What its worker takes now; 0 while there is none."""

@@ -32,6 +32,7 @@ class Replicas:
             watch=self._watch,
             close=self.close,
             memory_bytes=self._memory_bytes,
+            log_at=self._log_at,
         )
 
     async def close(self) -> int:
@@ -41,6 +42,10 @@ class Replicas:
     def _memory_bytes(self) -> int | None:
         """None where the system does not say."""
         return sum(replica.memory_bytes() for replica in self._replicas) or None
+
+    def _log_at(self, level: str) -> None:
+        for replica in self._replicas:
+            replica.log_at(level)
 
     def _watch(self, observer: LaneObserver) -> None:
         for replica in self._replicas:
