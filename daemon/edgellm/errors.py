@@ -27,6 +27,8 @@
     │   ├── PairingRefusedError      the client does not know the code
     │   └── BoardUnverifiedError     what answers the client is not the board that the code is of
     ├── ForcedShutdownError          it ended, and had to cut requests short or kill workers for it
+    ├── FlashError                   a board could not be flashed
+    ├── FirstBootError               a step of a new board's first boot failed
     ├── UpgradeError                 another release, and the one that serves
     │   ├── ReleaseSourceError       what is to be installed is not there, or is no release
     │   ├── ReleaseUntrustedError    nobody vouches for it whom this machine trusts, or it was changed
@@ -204,6 +206,16 @@ class BoardUnverifiedError(PairingError):
 class ForcedShutdownError(EdgeLLMError):
     code = "forced_shutdown"
     exit_code = 67  # of its own: the end was ordered, and not clean
+
+
+class FlashError(EdgeLLMError):
+    code = "flash_failed"
+    exit_code = 70
+
+
+class FirstBootError(EdgeLLMError):
+    code = "first_boot_failed"
+    exit_code = 75  # the next boot goes on from there
 
 
 class UpgradeError(EdgeLLMError):

@@ -13,5 +13,6 @@ class HostVerb:
 
 
 HOST_VERBS: Mapping[str, HostVerb] = {
+    "first-boot": HostVerb("Make a board of the image it was flashed with", "edgellm.host.first_boot_verb"),
     "upgrade": HostVerb("Serve another release, or the earlier one again", "edgellm.host.upgrade_verb"),
 }

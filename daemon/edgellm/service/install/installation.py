@@ -58,10 +58,14 @@ def install_files(
     changes = [change for name, file in files.items() if (change := _put(target.path(name), file, dry_run))]
     changes += _remove(target, [name for name in before if name not in files], before, dry_run)
     if not dry_run:
-        ours = {name: _digest(file.content) for name, file in files.items() if not file.is_theirs}
-        record = {"version": __version__, "mode": mode.value, "files": ours}
-        _write(target.path(RECORD), (json.dumps(record, indent=1) + "\n").encode(), 0o644)
+        _write(target.path(RECORD), record_of(mode, files), 0o644)
     return changes
+
+
+def record_of(mode: Mode, files: Mapping[str, SystemFile]) -> bytes:
+    """What ``RECORD`` says of a system with these files."""
+    ours = {name: _digest(file.content) for name, file in files.items() if not file.is_theirs}
+    return (json.dumps({"version": __version__, "mode": mode.value, "files": ours}, indent=1) + "\n").encode()
 
 
 def remove_files(target: Target, *, dry_run: bool = False) -> list[Change]:

@@ -1,0 +1,49 @@
+"""The command image/build."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from board_image.assembly import assemble
+from board_image.board import board_names, read_board
+from board_image.command import Parser, run_command
+from board_image.contents import Inputs
+
+MIB = 2**20
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = Parser(prog="image/build", description="Assembles what goes onto a board.", allow_abbrev=False)
+    parser.add_argument("board", metavar="BOARD", help=f"one of {', '.join(board_names())}")
+    parser.add_argument("--output", metavar="FOLDER", type=Path, required=True, help="a new folder for the image")
+    parser.add_argument("--container", metavar="FILE", type=Path, help="archive of the container image (podman save)")
+    parser.add_argument(
+        "--wheels",
+        metavar="FOLDER",
+        type=Path,
+        help="wheels of edgellm and all that it needs: a virtual environment",
+    )
+    parser.add_argument(
+        "--engine", metavar="FILE", type=Path, action="append", default=[], help="an archive of edgellm engine export"
+    )
+    parser.add_argument(
+        "--model", metavar="FOLDER", type=Path, action="append", default=[], help="a model's folder, by the name it has"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help="the board's edgellm.toml (default: HTTPS and keys)"
+    )
+    return run_command(parser, _run, arguments)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    began = time.monotonic()
+    board = read_board(chosen.board)
+    inputs = Inputs(chosen.container, chosen.wheels, chosen.engine, chosen.model, chosen.config)
+    manifest = assemble(board, inputs, chosen.output)
+    for part, size_bytes in manifest["part_bytes"].items():
+        print(f"{part:<10} {size_bytes / MIB:9.1f} MiB")
+    print(f"{chosen.output} for {board.name}: {len(manifest['files'])} files, in {time.monotonic() - began:.1f} s")
+    return 0

@@ -1,0 +1,195 @@
+"""Contents: every file of a board's image, by its name on the board, and where its bytes come from."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from board_image.board import Board
+from edgellm.errors import ConfigError
+from edgellm.service.install import Mode, Target, system_files
+from edgellm.service.install.installation import RECORD, record_of
+
+OVERLAY = Path(__file__).resolve().parents[1] / "overlay"
+IMAGE_FOLDER = "usr/share/edgellm/image"  # the host tool's first boot looks there
+CONFIG = "etc/edgellm/edgellm.toml"
+CREDENTIALS = "/run/credentials/edgellm.service"
+# What a board that others reach is told beyond the defaults.
+SERVED = ("api_keys_file", "tls_certificate_file", "tls_key_file", "tls_authority_file")
+UNITS = "usr/local/lib/systemd/system"
+WANTS = "etc/systemd/system/multi-user.target.wants"
+EXECUTABLE_MODE, FILE_MODE = 0o755, 0o644
+_WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)-.*\.whl")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``part`` is what it belongs to in the table of sizes. Exactly one of ``content``, ``file``, ``link`` is set."""
+
+    name: str
+    part: str
+    content: bytes | None = None
+    file: Path | None = None
+    link: str | None = None
+    mode: int = FILE_MODE
+
+    @property
+    def size_bytes(self) -> int:
+        if self.file is not None:
+            return self.file.stat().st_size
+        return len(self.content or b"")
+
+    def sha256(self) -> str:
+        if self.file is None:
+            return hashlib.sha256(self.content or b"").hexdigest()
+        with self.file.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Exactly one of ``container`` and ``wheels`` is set."""
+
+    container: Path | None = None
+    wheels: Path | None = None
+    engines: Sequence[Path] = field(default=())
+    models: Sequence[Path] = field(default=())
+    config: Path | None = None
+
+    @property
+    def mode(self) -> Mode:
+        return Mode.CONTAINER if self.container is not None else Mode.VENV
+
+
+@dataclass(frozen=True, slots=True)
+class _Unseen(Target):
+    """A system that is not here. The first boot fits the units to what the board has."""
+
+    is_jetson_board: bool = False
+
+    @property
+    def is_jetson(self) -> bool:
+        return self.is_jetson_board
+
+
+def contents_of(board: Board, inputs: Inputs) -> Sequence[Entry]:
+    """Sorted by name. Raises ConfigError that names the file which is not what it should be."""
+    _check(board, inputs)
+    entries: dict[str, Entry] = {}
+    for entry in (*_system(board, inputs), *_overlay(), *_payload(inputs)):
+        entries[entry.name] = entry
+    return [entries[name] for name in sorted(entries)]
+
+
+def _system(board: Board, inputs: Inputs) -> Iterator[Entry]:
+    """What ``edgellm install`` would put there, by the same code."""
+    gpu = board.sm is not None
+    files = system_files(inputs.mode, _Unseen(Path("/nonexistent"), is_jetson_board=board.bsp is not None), gpu=gpu)
+    for name, file in files.items():
+        content = _config(inputs, file.content) if name == CONFIG else file.content
+        yield Entry(name, "system", content, mode=file.mode)
+    yield Entry(RECORD, "system", record_of(inputs.mode, files))
+    for unit in (name for name in files if name.startswith(f"{UNITS}/") and name.endswith(".service")):
+        if b"[Install]" in files[unit].content:
+            yield _wanted(unit)
+
+
+def _config(inputs: Inputs, example: bytes) -> bytes:
+    if inputs.config is not None:
+        return _read(inputs.config)
+    text = example.decode()
+    for key in SERVED:
+        text, found = re.subn(rf"(?m)^#({key} = \"{CREDENTIALS}/)", r"\1", text)
+        if found != 1:
+            raise ConfigError(f"{CONFIG} of edgellm install has no line for {key} — run make reference")
+    return text.encode()
+
+
+def _overlay() -> Iterator[Entry]:
+    for path in sorted(OVERLAY.rglob("*")):
+        if path.is_file():
+            name = path.relative_to(OVERLAY).as_posix()
+            yield Entry(name, "system", path.read_bytes())
+            if name.startswith(f"{UNITS}/") and b"[Install]" in path.read_bytes():
+                yield _wanted(name)
+
+
+def _wanted(unit: str) -> Entry:
+    name = unit.rpartition("/")[2]
+    return Entry(f"{WANTS}/{name}", "system", link=f"/{UNITS}/{name}", mode=0o777)
+
+
+def _payload(inputs: Inputs) -> Iterator[Entry]:
+    if inputs.container is not None:
+        yield Entry(f"{IMAGE_FOLDER}/container/{inputs.container.name}", "container", file=inputs.container)
+    for wheel in _wheels(inputs):
+        yield Entry(f"{IMAGE_FOLDER}/wheels/{wheel.name}", "wheels", file=wheel)
+    for engine in inputs.engines:
+        yield Entry(f"{IMAGE_FOLDER}/engines/{engine.name}", "engines", file=engine)
+    for model in inputs.models:
+        for path in sorted(model.rglob("*")):
+            if path.is_file():
+                name = f"{IMAGE_FOLDER}/models/{model.name}/{path.relative_to(model).as_posix()}"
+                yield Entry(name, "models", file=path)
+
+
+def _wheels(inputs: Inputs) -> Sequence[Path]:
+    return [] if inputs.wheels is None else sorted(inputs.wheels.glob("*.whl"))
+
+
+def wheel_name(file_name: str) -> tuple[str, str]:
+    """Name and version as a wheel's file name has them."""
+    found = _WHEEL.fullmatch(file_name)
+    if found is None:
+        raise ConfigError(f"{file_name} is not named as a wheel")
+    return found["name"].replace("_", "-"), found["version"]
+
+
+def _check(board: Board, inputs: Inputs) -> None:
+    if (inputs.container is None) == (inputs.wheels is None):
+        raise ConfigError("give either --container FILE or --wheels FOLDER")
+    for path in (inputs.container, inputs.config, *inputs.engines):
+        if path is not None and not path.is_file():
+            raise ConfigError(f"{path} is not there, or is no file")
+    for folder in (inputs.wheels, *inputs.models):
+        if folder is not None and not folder.is_dir():
+            raise ConfigError(f"{folder} is not there, or is no folder")
+    if inputs.wheels is not None:
+        own = [wheel for wheel in _wheels(inputs) if wheel_name(wheel.name)[0] == "edgellm"]
+        if len(own) != 1:
+            raise ConfigError(f"{inputs.wheels} must have exactly one wheel of edgellm, and has {len(own)}")
+        for wheel in _wheels(inputs):
+            _check_platform(wheel, board)
+    if inputs.config is not None:
+        try:
+            tomllib.loads(_read(inputs.config).decode())
+        except ValueError as error:
+            raise ConfigError(f"{inputs.config} is no TOML: {error}") from None
+    names = [path.name for path in (*inputs.engines, *inputs.models)]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two engines or models are called {name} — rename one")
+
+
+def _check_platform(wheel: Path, board: Board) -> None:
+    platform = wheel.stem.rpartition("-")[2]
+    if platform != "any" and not any(tag.endswith(f"_{board.architecture}") for tag in platform.split(".")):
+        raise ConfigError(f"{wheel} is for {platform}, and {board.name} is {board.architecture}")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def sizes_by_part(entries: Sequence[Entry]) -> Mapping[str, int]:
+    sizes: dict[str, int] = {}
+    for entry in entries:
+        sizes[entry.part] = sizes.get(entry.part, 0) + entry.size_bytes
+    return sizes

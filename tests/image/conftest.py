@@ -1,0 +1,23 @@
+"""Inputs for images, small where nothing is to run, and whole where a board is to boot from them."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from tests.lab.fixtures import device_folder, make_device, rootfs
+from tests.service.conftest import model_folder, say, wheel
+
+__all__ = ["device_folder", "make_device", "model_folder", "rootfs", "say", "wheel"]
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    """Two wheels in name and form."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    for name in ("edgellm-0.1.0-cp312-cp312-linux_x86_64.whl", "jinja2-3.1.6-py3-none-any.whl"):
+        with zipfile.ZipFile(folder / name, "w") as archive:
+            archive.writestr(zipfile.ZipInfo("module.py"), f"# {name}\n")
+    return folder

@@ -1,0 +1,188 @@
+"""Assembled images: the same inputs give the same bytes, every file is accounted for, and wrong inputs are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from board_image.assembly import ARCHIVE, SBOM, SUMS, apply, assemble, verify
+from board_image.board import board_names, read_board
+from board_image.contents import Inputs, contents_of
+from edgellm.config import load_settings
+from edgellm.errors import ConfigError
+from edgellm.service.install import Mode, Target, system_files
+
+IMAGE = Path(__file__).resolve().parents[2] / "image"
+UNITS = "usr/local/lib/systemd/system"
+WANTS = "etc/systemd/system/multi-user.target.wants"
+
+
+def build(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(IMAGE / "build"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, wheels: Path) -> Inputs:
+    engine, model = tmp_path / "tiny.tar.zst", tmp_path / "tiny-model"
+    engine.write_bytes(b"engine")
+    (model / "folder").mkdir(parents=True)
+    (model / "folder/weights.gguf").write_bytes(b"weights")
+    return Inputs(wheels=wheels, engines=[engine], models=[model])
+
+
+def test_there_is_a_file_for_each_board_that_is_supported() -> None:
+    assert board_names() == [
+        "generic-x86_64",
+        "jetson-agx-orin",
+        "jetson-agx-thor",
+        "jetson-orin-nano",
+        "jetson-orin-nx",
+    ]
+    for name in board_names():
+        board = read_board(name)
+        assert (board.bsp is not None) == name.startswith("jetson")
+        assert (board.sm is not None) == name.startswith("jetson")
+
+
+def test_the_same_inputs_give_the_same_bytes(tmp_path: Path, inputs: Inputs, wheels: Path) -> None:
+    board = read_board("generic-x86_64")
+    assemble(board, inputs, tmp_path / "one")
+    for path in (*wheels.iterdir(), *inputs.engines):
+        os.utime(path, (time.time() + 1000,) * 2)
+        path.chmod(0o600)
+    mask = os.umask(0o077)
+    try:
+        assemble(board, inputs, tmp_path / "two")
+    finally:
+        os.umask(mask)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
+    assert len(list((tmp_path / "one").iterdir())) == 4
+
+
+def test_every_file_of_the_archive_is_in_the_manifest_with_its_digest(tmp_path: Path, inputs: Inputs) -> None:
+    manifest = assemble(read_board("generic-x86_64"), inputs, tmp_path / "image")
+    assert verify(tmp_path / "image") == manifest
+    with tarfile.open(tmp_path / "image" / ARCHIVE) as archive:
+        members = {member.name: member for member in archive if not member.isdir()}
+    own = "usr/share/edgellm/image/manifest.json"
+    assert set(members) - {own} == set(manifest["files"])
+    assert {member.uid for member in members.values()} == {0}
+    assert len({member.mtime for member in members.values()}) == 1
+    assert manifest["part_bytes"].keys() == {"engines", "models", "system", "wheels"}
+    components = json.loads((tmp_path / "image" / SBOM).read_bytes())["components"]
+    assert {one.get("purl") for one in components} >= {"pkg:pypi/edgellm@0.1.0", "pkg:pypi/jinja2@3.1.6"}
+    assert {"tiny.tar.zst", "tiny-model"} <= {part for one in components for part in one["name"].split("/")}
+    assert all(one["hashes"][0]["content"] for one in components)
+
+
+def test_units_are_those_of_edgellm_install_and_are_wanted_at_boot(tmp_path: Path, inputs: Inputs) -> None:
+    entries = {entry.name: entry for entry in contents_of(read_board("generic-x86_64"), inputs)}
+    for name, file in system_files(Mode.VENV, Target(tmp_path), gpu=False).items():
+        if name != "etc/edgellm/edgellm.toml":
+            assert (entries[name].content, entries[name].mode) == (file.content, file.mode), name
+    for unit in ("edgellm", "edgellm-prewarm", "edgellm-first-boot", "edgellm-pairing-notice", "edgellm-device-facts"):
+        assert entries[f"{WANTS}/{unit}.service"].link == f"/{UNITS}/{unit}.service"
+    record = json.loads(entries["usr/local/lib/edgellm/installed.json"].content or b"")
+    assert record["mode"] == "venv"
+    assert set(record["files"]) <= set(entries)
+
+
+def test_the_configuration_serves_others_over_https_with_keys(tmp_path: Path, inputs: Inputs) -> None:
+    entries = {entry.name: entry for entry in contents_of(read_board("generic-x86_64"), inputs)}
+    file = tmp_path / "edgellm.toml"
+    file.write_bytes(entries["etc/edgellm/edgellm.toml"].content or b"")
+    server = load_settings(file=file, environ={}).settings.server
+    assert str(server.api_keys_file) == "/run/credentials/edgellm.service/api-keys"
+    assert str(server.tls_authority_file) == "/run/credentials/edgellm.service/tls-authority"
+    own = tmp_path / "own.toml"
+    own.write_text("[server]\nport = 9000\n")
+    chosen = Inputs(wheels=inputs.wheels, config=own)
+    entries = {entry.name: entry for entry in contents_of(read_board("generic-x86_64"), chosen)}
+    assert tomllib.loads((entries["etc/edgellm/edgellm.toml"].content or b"").decode()) == {"server": {"port": 9000}}
+
+
+def test_a_jetson_gets_quadlets_with_its_gpu(tmp_path: Path) -> None:
+    archive = tmp_path / "edgellm.tar"
+    archive.write_bytes(b"image")
+    entries = {entry.name: entry for entry in contents_of(read_board("jetson-orin-nano"), Inputs(container=archive))}
+    quadlet = (entries["usr/share/containers/systemd/edgellm.container"].content or b"").decode()
+    assert "AddDevice=nvidia.com/gpu=all" in quadlet
+    assert "/etc/nv_tegra_release" in quadlet
+    assert f"{WANTS}/edgellm.service" not in entries  # a Quadlet is enabled by its own section
+    assert entries["usr/share/edgellm/image/container/edgellm.tar"].file == archive
+
+
+def test_an_image_is_laid_over_a_root_file_system_that_stays_its_own(tmp_path: Path, inputs: Inputs) -> None:
+    assemble(read_board("generic-x86_64"), inputs, tmp_path / "image")
+    root = tmp_path / "root"
+    (root / "etc").mkdir(parents=True, mode=0o711)
+    (root / "etc/hostname").write_text("other\n")
+    (root / "etc/fstab").write_text("mine\n")
+    for _ in range(2):
+        apply(tmp_path / "image", root)
+        assert (root / "etc/hostname").read_text() == "edgellm\n"
+        assert (root / "etc/fstab").read_text() == "mine\n"
+        assert (root / "etc").stat().st_mode & 0o777 == 0o711
+        assert (root / "usr/local/lib/edgellm/device-facts").stat().st_mode & 0o777 == 0o755
+        assert (root / WANTS / "edgellm.service").is_symlink()
+
+
+def test_links_of_a_root_file_system_lead_nowhere_else(tmp_path: Path, inputs: Inputs) -> None:
+    assemble(read_board("generic-x86_64"), inputs, tmp_path / "image")
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    outside.mkdir()
+    root.mkdir()
+    (root / "etc").symlink_to(outside)
+    with pytest.raises(ConfigError, match="leads out of"):
+        apply(tmp_path / "image", root)
+    assert not list(outside.iterdir())
+
+
+@pytest.mark.parametrize("name", [ARCHIVE, SBOM, "manifest.json", SUMS])
+def test_a_changed_byte_is_found_and_named(tmp_path: Path, inputs: Inputs, name: str) -> None:
+    assemble(read_board("generic-x86_64"), inputs, tmp_path / "image")
+    content = bytearray((tmp_path / "image" / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "image" / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=f"{name}|SHA256SUMS|no assembled image"):
+        verify(tmp_path / "image")
+
+
+def test_the_command_prints_sizes_and_names_what_is_wrong(tmp_path: Path, wheels: Path) -> None:
+    good = build("generic-x86_64", "--wheels", wheels, "--output", tmp_path / "image")
+    assert good.returncode == 0, good.stderr
+    assert "wheels" in good.stdout
+    assert "system" in good.stdout
+    cases = {
+        "there is no board 'jetson-nano'": ("jetson-nano", "--wheels", wheels),
+        "give either --container FILE or --wheels FOLDER": ("generic-x86_64",),
+        f"{tmp_path}/absent is not there": ("generic-x86_64", "--wheels", tmp_path / "absent"),
+        "linux_x86_64, and jetson-orin-nx is aarch64": ("jetson-orin-nx", "--wheels", wheels),
+        "must have exactly one wheel of edgellm, and has 0": ("generic-x86_64", "--wheels", tmp_path),
+        "missing.tar.zst is not there": (
+            "generic-x86_64",
+            "--wheels",
+            wheels,
+            "--engine",
+            tmp_path / "missing.tar.zst",
+        ),
+        "is there already": ("generic-x86_64", "--wheels", wheels, "--output", tmp_path / "image"),
+    }
+    for text, arguments in cases.items():
+        output = () if "--output" in arguments else ("--output", tmp_path / "new")
+        refused = build(*arguments, *output)
+        assert refused.returncode == 78, (text, refused.stderr)
+        assert text in refused.stderr
+        assert "Traceback" not in refused.stderr
+        assert not (tmp_path / "new").exists()
+    assert build("generic-x86_64").returncode == 64
