@@ -64,6 +64,7 @@ class Device:
         self._binds = [f"--bind-ro={there}:{path}" for path, there in (read_only or {}).items()]
         self._groups: list[Path] = []
         self._nspawn: subprocess.Popen[bytes] | None = None
+        self.boot_deadline_seconds = BOOT_DEADLINE_SECONDS
         self.leader = 0
         self.write("/etc/machine-id", f"{uuid.uuid4().hex}\n")
         self.write("/etc/hostname", f"{name}\n")
@@ -83,6 +84,12 @@ class Device:
 
     def boot(self) -> Device:
         """Return when systemd has started what it starts."""
+        self.start_booting()
+        self._wait_until_up()
+        return self
+
+    def start_booting(self) -> None:
+        """Return at once: for a power cut in the middle of it."""
         assert self._nspawn is None, f"{self.name} runs"
         self._groups = make_groups(self.name, version_2_alone=self.runs_containers)
         nspawn = [
@@ -110,8 +117,6 @@ class Device:
                 process_group=0,
                 env={name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"},
             )
-        self._wait_until_up()
-        return self
 
     def reboot(self) -> None:
         """An orderly one, as an administrator's."""
@@ -126,8 +131,10 @@ class Device:
 
     def power_cut(self) -> None:
         """Nothing of the device runs from one moment to the next; what it wrote stays."""
-        with suppress(ProcessLookupError):
-            os.kill(self.leader, signal.SIGKILL)  # the end of a namespace's first process is the end of all
+        leader = self.leader or self._find_leader()
+        if leader:
+            with suppress(ProcessLookupError):
+                os.kill(leader, signal.SIGKILL)  # the end of a namespace's first process is the end of all
         if self._nspawn is not None:
             self._nspawn.kill()
         self._ended(BOOT_DEADLINE_SECONDS)
@@ -157,7 +164,7 @@ class Device:
                 *("running", "degraded"),
             )
 
-        self.wait_for(is_up, "the boot", BOOT_DEADLINE_SECONDS)
+        self.wait_for(is_up, "the boot", self.boot_deadline_seconds)
         self._open_limits()
 
     def _join_network(self) -> None:

@@ -80,14 +80,14 @@ class FirstBoot:
         state.finish_all()
 
     def _identity(self, again: bool) -> str:
-        self._demand(["systemd-machine-id-setup"])
+        elsewhere = [] if self._paths.root == Path("/") else [str(self._paths.root)]
+        self._demand(["systemd-machine-id-setup", *(f"--root={root}" for root in elsewhere)])
         keys = self._paths.at("etc/ssh")
         if shutil.which("ssh-keygen") is None or not keys.is_dir():
             return "machine id; no ssh server here"
-        if again:
-            for half in keys.glob("ssh_host_*"):  # a power cut may have left one without its content
-                half.unlink()
-        self._demand(["ssh-keygen", "-A"])
+        for shared in keys.glob("ssh_host_*"):  # of the image, or half of one from before a power cut
+            shared.unlink()
+        self._demand(["ssh-keygen", "-A", *(word for root in elsewhere for word in ("-f", root))])
         return "machine id and ssh host keys"
 
     def _accounts(self, again: bool) -> str:
