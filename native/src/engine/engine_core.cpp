@@ -1,6 +1,7 @@
 #include "engine/engine_core.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -11,9 +12,8 @@
 namespace edgellm {
 namespace {
 
-// While others decode, a step reads this part of the usual prompt rows, so that their tokens keep coming.
+// While others decode, a step reads at most this part of the usual prompt rows, so that their tokens keep coming.
 constexpr int32_t kBusyPrefillDivisor = 4;
-constexpr int32_t kSmallestPrefillRows = 16;
 
 std::size_t shared_prefix(std::span<const int32_t> left, std::span<const int32_t> right) {
     const auto end = std::mismatch(left.begin(), left.end(), right.begin(), right.end()).first;
@@ -87,8 +87,10 @@ std::vector<EngineCore::Scheduled> EngineCore::schedule() {
         }
     }
     int32_t rows_left = limits_.prefill_chunk_tokens;
-    if (!scheduled.empty())
-        rows_left = std::min(rows_left, std::max(rows_left / kBusyPrefillDivisor, kSmallestPrefillRows));
+    if (!scheduled.empty()) {
+        const int32_t most = std::max(rows_left / kBusyPrefillDivisor, 2 * PrefillPace::kFewestRows);
+        rows_left = pace_.rows(std::min(rows_left, most));
+    }
 
     std::vector<Scheduled> reading;
     for (Sequence* sequence : readers) {
@@ -151,13 +153,22 @@ void EngineCore::run(std::span<const Scheduled> scheduled, OutputKind kind) {
                           sequence->computed, sequence->pages.pages(), last ? RowsWanted::kLast : RowsWanted::kNone});
     }
     rows_.resize(wanted * width);
+    const auto start = std::chrono::steady_clock::now();
     executor_->step(groups, kind, rows_);
+    record_pace(scheduled, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     std::size_t row = 0;
     for (std::size_t i = 0; i < scheduled.size(); ++i) {
         const bool last = groups[i].wanted == RowsWanted::kLast;
         after_rows(*scheduled[i].sequence, scheduled[i].rows,
                    last ? std::span(rows_).subspan(width * row++, width) : std::span<float>());
     }
+}
+
+void EngineCore::record_pace(std::span<const Scheduled> scheduled, double seconds) {
+    int32_t decode_rows = 0;
+    int32_t prompt_rows = 0;
+    for (const auto& [sequence, rows] : scheduled) (sequence->in_prefill() ? prompt_rows : decode_rows) += rows;
+    pace_.record(decode_rows, prompt_rows, seconds);
 }
 
 void EngineCore::after_rows(Sequence& sequence, int32_t rows, std::span<float> row) {

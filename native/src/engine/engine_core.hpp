@@ -12,6 +12,7 @@
 #include "engine/context_cache.hpp"
 #include "engine/engine_limits.hpp"
 #include "engine/kv_pages.hpp"
+#include "engine/prefill_pace.hpp"
 #include "engine/sequence.hpp"
 #include "executor/executor.hpp"
 
@@ -54,6 +55,7 @@ private:
     bool waits_for_same_prefix(const Sequence& sequence, const std::vector<Scheduled>& reading) const;
     void take_over_cached_prefix(Sequence& sequence);
     void run(std::span<const Scheduled> scheduled, OutputKind kind);
+    void record_pace(std::span<const Scheduled> scheduled, double seconds);
     void after_rows(Sequence& sequence, int32_t rows, std::span<float> row);
     void take_embedding(Sequence& sequence, std::span<const float> hidden);
     void take_token(Sequence& sequence, std::span<float> logits);
@@ -68,6 +70,7 @@ private:
     EngineLimits limits_;
     KvPagePool pool_;
     ContextCache cache_;
+    PrefillPace pace_;
     std::vector<std::unique_ptr<Sequence>> resident_;  // in order of arrival; destroyed before the pool
     std::vector<float> rows_;
     std::vector<uint32_t> mask_;
