@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -169,8 +170,11 @@ def test_steps_are_taken_once_and_one_that_failed_again(tmp_path: Path, monkeypa
     assert list(steps) == [step.value for step in BootStep]
 
 
+NEEDED = ("ssh-keygen", "systemd-machine-id-setup")
+
+
 @pytest.mark.skipif(
-    not (shutil.which("ssh-keygen") and shutil.which("systemd-machine-id-setup")), reason="needs systemd and ssh-keygen"
+    os.environ.get("EDGELLM_CI") != "1" and not all(map(shutil.which, NEEDED)), reason=f"needs {' and '.join(NEEDED)}"
 )
 def test_an_identity_is_new_whatever_the_image_came_with(tmp_path: Path) -> None:
     (tmp_path / "etc/ssh").mkdir(parents=True)
