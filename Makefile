@@ -23,7 +23,7 @@ chat:  ## Talk to the server that make serve started
 	@$(SETUP) native && exec $(BIN)/edgellm chat $(ARGS)
 
 test:  ## Unit, native, contract and HTTP tests (no root)
-	@$(SETUP) test && exec $(BIN)/python -m pytest -m "not long and not system" $(ARGS)
+	@$(SETUP) test && exec $(BIN)/python -m pytest -m "not long and not system" -n 2 --dist loadfile $(ARGS)
 
 test-system:  ## Units and the service on devices with a systemd of their own (root, Debian or Ubuntu)
 	@$(SETUP) test && exec $(BIN)/python -m pytest -m system $(ARGS)
@@ -61,7 +61,7 @@ reference:  ## Write daemon/reference/*.md anew from the code
 lock:  ## Resolve .ci/requirements.lock anew for all supported Pythons
 	@$(SETUP) lock
 	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --no-header --no-emit-index-url --quiet \
-	  --group build --group client --group lint --group test --group clients --group bench --group fleet --group lock --upgrade \
+	  --group build --group client --group lint --group test --group clients --group bench --group fleet --group sbom --group lock --upgrade \
 	  --output-file .ci/requirements.lock $(ARGS)
 
 clean:  ## Remove the environment, builds and caches (models stay)
