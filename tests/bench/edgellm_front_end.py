@@ -117,8 +117,9 @@ class Engine:
         return len(self._running)
 
     def give(self, text: str) -> None:
+        chunk = StreamChunk(text, [7], 1)  # a runtime makes its own in native code: that is no part of the front end
         for handle in self._running:
-            handle.channel.push(StreamChunk(text, [7], 1))
+            handle.channel.push(chunk)
 
     def end(self) -> None:
         ended, self._running = self._running, []
