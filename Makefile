@@ -26,7 +26,7 @@ test:  ## Unit, native, contract and HTTP tests (no root)
 	@$(SETUP) test && exec $(BIN)/python -m pytest -m "not long and not system" -n 2 --dist loadfile $(ARGS)
 
 test-system:  ## Units and the service on devices with a systemd of their own (root, Debian or Ubuntu)
-	@$(SETUP) test && exec $(BIN)/python -m pytest -m system $(ARGS)
+	@$(SETUP) fleet && exec $(BIN)/python -m pytest -m system $(ARGS)
 
 test-long:  ## Soak, fuzz, sanitizers, arm64 emulation, fresh machine (root for some; each says what it skips)
 	@$(SETUP) test && exec $(BIN)/python -m pytest -m long $(ARGS)

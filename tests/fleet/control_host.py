@@ -44,7 +44,7 @@ class Played:
 
     @property
     def recap(self) -> Mapping[str, Recap]:
-        return {row[0]: Recap(*map(int, row[1:5])) for row in RECAP.findall(self.output)}
+        return ControlHost.recap_of(self.output)
 
     @property
     def changed_tasks(self) -> list[str]:
@@ -149,16 +149,28 @@ class ControlHost:
             cwd=self.folder,
         )
 
+    @staticmethod
+    def recap_of(output: str) -> Mapping[str, Recap]:
+        return {row[0]: Recap(*map(int, row[1:5])) for row in RECAP.findall(output)}
+
+    def forget_connections(self) -> None:
+        """Connections that ssh keeps open for the next command."""
+        for device in self.devices.values():
+            self._run_ssh("-O", "exit", device.address)
+
     def ssh(self, device: Device, command: str) -> str:
-        completed = subprocess.run(
-            [*self.bridge.enter(), "ssh", "-F", str(self.folder / "ssh_config"), device.address, command],
+        completed = self._run_ssh(device.address, command)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
+
+    def _run_ssh(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.bridge.enter(), "ssh", "-F", str(self.folder / "ssh_config"), *arguments],
             capture_output=True,
             text=True,
             check=False,
             timeout=PLAYBOOK_DEADLINE_SECONDS,
         )
-        assert completed.returncode == 0, completed.stderr
-        return completed.stdout
 
     def _check(self, *command: str) -> None:
         completed = self._run(*command)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ssl
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import httpx
+from testinfra import get_host
+from testinfra.host import Host
 from tests.fleet.control_host import ControlHost, Played
 from tests.lab.device import Device
 
@@ -18,6 +23,8 @@ MODEL = "smollm2-135m-instruct"
 SERVICE = "edgellm.service"
 PREWARM = "edgellm-prewarm.service"
 REQUEST_DEADLINE_SECONDS = 60.0
+# What prewarming says while it builds an engine, and last.
+BUILDING, BUILT = "copying the model", "publishing the bundle"
 SETTINGS = {
     "server": {"host": "0.0.0.0"},
     "models": [{"source": MODEL, "max_batch_size": 2, "max_kv_cache_capacity": 1024}],
@@ -33,6 +40,7 @@ class Fleet:
     def __init__(self, control: ControlHost, rootfs: Path, folder: Path, wheels: Path, model: Path) -> None:
         self.control, self._rootfs, self._folder, self.wheels = control, rootfs, folder, wheels
         self.devices: dict[str, Device] = {}
+        self.left_by_bare_check = "not checked yet"
         for name in NAMES:
             self.add(name, {f"{MODELS}/{model.name}": model} if name == NAMES[0] else {})
         self.write_inventory()
@@ -42,6 +50,12 @@ class Fleet:
         device = Device(name, self._folder / name, self._rootfs, read_only=read_only or {}, bridge=self.control.bridge)
         self.devices[name] = self.control.admit(device)
         return device
+
+    def drop(self, name: str) -> None:
+        """A device that a test has added."""
+        del self.control.devices[name]
+        self.devices.pop(name).remove()
+        self.write_inventory()
 
     def boot(self) -> None:
         for device in self.devices.values():
@@ -64,7 +78,7 @@ class Fleet:
             "edgellm_settings": SETTINGS,
             "edgellm_api_keys": [{"name": CLIENT, "key": API_KEY}],
             "edgellm_firewall_sources": [self.control.bridge.address],
-            "edgellm_control_command": str(Path(__import__("sys").executable).parent / "edgellm"),
+            "edgellm_control_command": str(Path(sys.executable).parent / "edgellm"),
             "preflight_disk_free_min_mib": 512,
         }
 
@@ -74,7 +88,12 @@ class Fleet:
     @cached_property
     def bare_check(self) -> Played:
         """Check mode on devices that nothing was installed on; asked for before ``provisioned``."""
-        return self.control.play("provision", "--check", limit=NAMES[1:2])
+        played = self.control.play("provision", "--check", limit=NAMES[1:2])
+        made = (
+            "ls -d /opt/edgellm* /etc/edgellm /usr/local/bin/edgellm /etc/ansible /etc/systemd/system/edgellm* 2>&-; :"
+        )
+        self.left_by_bare_check = self.devices[NAMES[1]].run("sh", "-c", made).output
+        return played
 
     @cached_property
     def provisioned(self) -> Played:
@@ -84,20 +103,45 @@ class Fleet:
         assert played.code == 0, f"{played.output[-6000:]}\n{self.journals()}"
         return played
 
-    def request(self, device: Device, path: str, *, body: object = None, key: str = API_KEY) -> httpx.Response:
-        """As a client on the network sends it. Raises httpx.TransportError where nothing answers."""
+    def request(
+        self, device: Device, path: str, *, body: object = None, key: str = API_KEY, authority: Path | None = None
+    ) -> httpx.Response:
+        """As a client on the network sends it, by HTTPS where it trusts an authority. Raises httpx.TransportError."""
+        verify = ssl.create_default_context(cafile=authority) if authority else True
+        url = f"{'https' if authority else 'http'}://{device.address}:{PORT}{path}"
 
         def send() -> httpx.Response:
-            with httpx.Client(timeout=REQUEST_DEADLINE_SECONDS, trust_env=False) as client:
+            with httpx.Client(timeout=REQUEST_DEADLINE_SECONDS, trust_env=False, verify=verify) as client:
                 method = "GET" if body is None else "POST"
                 headers = {"Authorization": f"Bearer {key}"} if key else {}
-                return client.request(method, f"http://{device.address}:{PORT}{path}", json=body, headers=headers)
+                return client.request(method, url, json=body, headers=headers)
 
         return self.control.bridge.inside(send)
 
     def chat(self, device: Device, *, key: str = API_KEY) -> httpx.Response:
         body = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
         return self.request(device, "/v1/chat/completions", body=body, key=key)
+
+    def builds(self, device: Device) -> int:
+        """How often the device's prewarming published an engine that it built."""
+        return device.journal(PREWARM).count(BUILT)
+
+    def build_times(self, device: Device) -> str:
+        """When prewarming began and ended to build, by the journal."""
+        lines = device.journal(PREWARM, "--output=short-monotonic").splitlines()
+        seconds = [float(line.partition("]")[0].strip("[ ")) for line in lines if BUILDING in line or BUILT in line]
+        return f"build: {seconds[-1] - seconds[0]:.1f} s" if len(seconds) > 1 else "no build in the journal"
+
+    def asked(self, device: Device) -> Host:
+        """testinfra's view of the device, by ssh; to be used within ``asking``."""
+        config = self.control.folder / "ssh_config"
+        return get_host(f"ssh://{device.address}?sudo=true", ssh_config=str(config))
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """What this thread starts is on the fleet's network."""
+        with self.control.bridge.entered():
+            yield
 
     def journals(self) -> str:
         """What the devices that run wrote last."""

@@ -6,8 +6,8 @@ import ctypes
 import os
 import socket
 import subprocess
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,21 +49,23 @@ class Bridge:
         """What to put before a command so that it runs in this network."""
         return ["nsenter", f"--net={self._file}", "--"]
 
-    def inside(self, act: Callable[[], T]) -> T:
-        """What ``act`` returns when sockets that it makes are this network's."""
-
-        def enter_and_act() -> T:
-            # A thread may live in another network than its process; it is used once.
-            namespace = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Sockets that this thread makes meanwhile, and programs that it starts, are in this network."""
+        before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _enter_network(self._file)
             try:
-                if ctypes.CDLL(None, use_errno=True).setns(namespace, _CLONE_NEWNET) != 0:
-                    raise OSError(ctypes.get_errno(), "setns")
+                yield
             finally:
-                os.close(namespace)
-            return act()
+                _enter_network(f"/proc/self/fd/{before}")
+        finally:
+            os.close(before)
 
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(enter_and_act).result()
+    def inside(self, act: Callable[[], T]) -> T:
+        """What ``act`` returns when it is called in this network."""
+        with self.entered():
+            return act()
 
     def connect(self, address: str, port: int, timeout_seconds: float = 10.0) -> socket.socket:
         """Raises OSError where nobody listens."""
@@ -72,3 +74,12 @@ class Bridge:
     @property
     def _file(self) -> Path:
         return Path("/run/netns") / self.name
+
+
+def _enter_network(file: Path | str) -> None:
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(descriptor, _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+    finally:
+        os.close(descriptor)

@@ -66,7 +66,8 @@ class Device:
         self._nspawn: subprocess.Popen[bytes] | None = None
         self.boot_deadline_seconds = BOOT_DEADLINE_SECONDS
         self.leader = 0
-        self.write("/etc/machine-id", f"{uuid.uuid4().hex}\n")
+        self._identity = uuid.uuid4().hex  # several laboratories may have a device of this name
+        self.write("/etc/machine-id", f"{self._identity}\n")
         self.write("/etc/hostname", f"{name}\n")
         if runs_containers:
             # Not on the device's overlay: images are overlays themselves.
@@ -91,7 +92,7 @@ class Device:
     def start_booting(self) -> None:
         """Return at once: for a power cut in the middle of it."""
         assert self._nspawn is None, f"{self.name} runs"
-        self._groups = make_groups(self.name, version_2_alone=self.runs_containers)
+        self._groups = make_groups(f"{self.name}-{self._identity[:8]}", version_2_alone=self.runs_containers)
         nspawn = [
             *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--console=pipe"),
             "--private-network" if self._bridge is None else f"--network-bridge={INTERFACE}",
