@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 from tests.fleet.fleet import API_KEY, NAMES, PORT, SERVICE, Fleet
 from tests.service.conftest import Say
@@ -47,6 +48,12 @@ def test_a_second_run_changes_nothing(fleet: Fleet, say: Say) -> None:
     assert [device.unit(SERVICE, "MainPID") for device in fleet.devices.values()] == pids
 
 
+def test_check_mode_finds_nothing_to_change_on_provisioned_devices(fleet: Fleet) -> None:
+    played = fleet.control.play("provision", "--check", limit=NAMES[:1])
+    assert played.code == 0, played.output[-3000:]
+    assert played.recap[NAMES[0]].changed == 0, played.changed_tasks
+
+
 def test_devices_are_what_the_roles_say(fleet: Fleet) -> None:
     for device in fleet.devices.values():
         host = fleet.asked(device)
@@ -84,3 +91,19 @@ def test_a_configuration_that_edgellm_refuses_reaches_no_device(fleet: Fleet) ->
     assert played.recap[NAMES[2]].failed == 1
     assert "unknown key server.hots" in played.output
     assert fleet.chat(fleet.devices[NAMES[2]]).status_code == 200
+
+
+def test_a_board_s_own_keys_and_certificate_come_to_the_control_host(fleet: Fleet) -> None:
+    device = fleet.devices[NAMES[2]]
+    own = {"edgellm_api_keys": [], "edgellm_clients": ["till"], "edgellm_tls": "made"}
+    played = fleet.control.play("provision", "-vvv", variables=own, limit=NAMES[2:])
+    assert played.code == 0, played.output[-3000:]
+    kept = fleet.control.home / ".cache/edgellm/fleet"
+    key = (kept / "keys" / device.name / "till").read_text().strip()
+    assert key not in played.output
+    assert fleet.request(device, "/v1/models", key=key, authority=kept / f"authorities/{device.name}.crt").is_success
+    with pytest.raises(httpx.TransportError):
+        fleet.request(device, "/v1/models", key=key)
+    back = fleet.control.play("provision", limit=NAMES[2:])
+    assert back.code == 0, back.output[-3000:]
+    assert fleet.chat(device).status_code == 200
