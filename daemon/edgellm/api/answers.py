@@ -115,6 +115,23 @@ class EmbeddingList(TypedDict):
     usage: EmbeddingUsage
 
 
+class TranscriptUsage(TypedDict):
+    type: Literal["duration"]
+    seconds: float
+
+
+class TranscriptAnswer(TypedDict):
+    """``verbose_json`` has the further ones."""
+
+    text: str
+    usage: TranscriptUsage
+    task: NotRequired[Literal["transcribe", "translate"]]
+    language: NotRequired[str]
+    duration: NotRequired[float]
+    segments: NotRequired[list[dict[str, object]]]
+    words: NotRequired[list[dict[str, object]]]
+
+
 class ModelObject(TypedDict):
     id: str
     object: Literal["model"]

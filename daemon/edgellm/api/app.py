@@ -31,6 +31,8 @@ from edgellm.api.service import ApiService, caller_of
 from edgellm.api.settings import ApiSettings, LiveSettings
 from edgellm.api.status_page import HEADERS as STATUS_PAGE_HEADERS
 from edgellm.api.status_page import status_page
+from edgellm.api.transcriptions import transcriptions, translations
+from edgellm.api.upload import UploadReader
 from edgellm.errors import RecordNotFoundError
 from edgellm.serving.engine_client import EngineClient
 
@@ -55,7 +57,7 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None, desk: 
     keys = KeyRing(settings.api_keys, on_revoked=revoked)
     counters = HttpCounters()
     bodies = BodyReader(settings.body_bytes_max, settings.bodies_bytes_max, settings.body_deadline_seconds)
-    service = ApiService(engine, live, counters, bodies, store)
+    service = ApiService(engine, live, counters, bodies, store, UploadReader())
 
     def limits_changed(new: ApiSettings) -> None:
         store.change(new.stored_responses_max, new.stored_responses_bytes_max)
@@ -110,6 +112,8 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None, desk: 
         ("POST", "/v1/chat/completions"): partial(chat_completions, service),
         ("POST", "/v1/completions"): partial(completions, service),
         ("POST", "/v1/embeddings"): partial(embeddings, service),
+        ("POST", "/v1/audio/transcriptions"): partial(transcriptions, service),
+        ("POST", "/v1/audio/translations"): partial(translations, service),
         ("POST", "/v1/responses"): partial(responses, service),
         ("GET", "/v1/responses/{response_id:path}"): partial(stored_response, service),
         ("DELETE", "/v1/responses/{response_id:path}"): partial(delete_response, service),

@@ -19,6 +19,7 @@ from edgellm.errors import RequestError, UnsupportedParameterError, WorkerFailed
 from edgellm.runtime.generation import GenerationRequest, TextPrompt, TokenPrompt
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.model import ServedModel
+from edgellm.serving.task import Task
 
 _FLOAT_BYTES = 4
 
@@ -47,7 +48,7 @@ async def embeddings(service: ApiService, request: Request) -> GenerationRespons
         return PreparedAnswer(prompts, AnswerShape(stream=None, whole=whole, as_asked=_as_asked))
 
     # One after another in one slot: a long list leaves the others to other requests.
-    job = caller.job(body.model, slots_max=1)
+    job = caller.job(body.model, slots_max=1, task=Task.EMBEDDINGS)
     return GenerationResponse(service.engine, job, prepare, service.settings.heartbeat_seconds)
 
 

@@ -104,6 +104,9 @@ class Gate:
         route = _route_for(scope["method"], routes)
         if route.body is Body.JSON:
             _check_json_headers(headers, self._settings.body_bytes_max)
+        elif route.body is Body.FORM:
+            _check_kind(headers, b"multipart/form-data", "Send the body as multipart/form-data.")
+            _check_size(headers, limits.UPLOAD_BYTES_MAX)
         scope["method"] = route.method  # HEAD is answered as GET
         peer = scope.get("client")
         scope["state"] = {
@@ -196,13 +199,25 @@ def _route_for(method: str, routes: list[Route]) -> Route:
 
 
 def _check_json_headers(headers: Headers, size_bytes_max: int) -> None:
+    how = "Send the body as Content-Type: application/json, in UTF-8."
+    charset = _check_kind(headers, b"application/json", how).removeprefix(b"charset=").strip(b'"')
+    if charset not in (b"", b"utf-8"):
+        raise HttpError(415, how, "unsupported_media_type")
+    _check_size(headers, size_bytes_max)
+
+
+def _check_kind(headers: Headers, wanted: bytes, how: str) -> bytes:
+    """The content type's parameters. Raises HttpError, also for a content encoding."""
     kinds = _values(headers, b"content-type")
     kind, _, parameters = (kinds[0] if len(kinds) == 1 else b"").lower().partition(b";")
-    charset = parameters.strip().removeprefix(b"charset=").strip(b'"')
-    if kind.strip() != b"application/json" or charset not in (b"", b"utf-8"):
-        raise HttpError(415, "Send the body as Content-Type: application/json, in UTF-8.", "unsupported_media_type")
+    if kind.strip() != wanted:
+        raise HttpError(415, how, "unsupported_media_type")
     if any(value.lower() != b"identity" for value in _values(headers, b"content-encoding")):
         raise HttpError(415, "Send the body without a Content-Encoding.", "unsupported_media_type")
+    return parameters.strip()
+
+
+def _check_size(headers: Headers, size_bytes_max: int) -> None:
     lengths = _values(headers, b"content-length")
     if lengths and lengths[0].isdigit() and int(lengths[0]) > size_bytes_max:
         raise too_large(size_bytes_max)

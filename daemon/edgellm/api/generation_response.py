@@ -27,7 +27,7 @@ from edgellm.serving.engine_client import EngineClient, GenerationJob
 from edgellm.serving.generation import CancelCause, ChoiceDelta, Generation
 from edgellm.serving.model import ServedModel
 
-_STREAM_HEADERS = [
+STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
@@ -148,7 +148,7 @@ class _Answer:
     ) -> None:
         generation = self._generation
         kind = (b"x-edgellm-streaming", generation.capabilities.streaming.encode())
-        await send({"type": "http.response.start", "status": 200, "headers": [*_STREAM_HEADERS, kind]})
+        await send({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, kind]})
         opening = stream.opening(generation.prompt_tokens)
         if opening:
             await send({"type": "http.response.body", "body": opening, "more_body": True})

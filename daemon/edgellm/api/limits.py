@@ -22,6 +22,13 @@ from edgellm.runtime.tools import TOOLS_MAX as TOOLS_MAX
 
 JSON_SEPARATORS_MAX: Final = 2**19  # commas and opening brackets of a body: what parsing it may cost
 INLINE_BODY_BYTES: Final = 16 * 2**10  # parsed on the event loop; larger ones in a thread
+AUDIO_FILE_BYTES_MAX: Final = 25 * 2**20
+FORM_TEXT_BYTES_MAX: Final = 64 * 2**10  # fields and headers of parts, beside the file
+UPLOAD_BYTES_MAX: Final = AUDIO_FILE_BYTES_MAX + 2 * FORM_TEXT_BYTES_MAX  # a form with its file
+UPLOADS_BYTES_MAX: Final = 8 * AUDIO_FILE_BYTES_MAX  # held of all files, coming, waiting and heard
+BOUNDARY_BYTES_MAX: Final = 70  # as RFC 2046 has it
+AUDIO_PROMPT_CHARACTERS_MAX: Final = 4096
+LANGUAGE_CHARACTERS_MAX: Final = 16
 CHOICES_MAX: Final = 8
 PROMPTS_MAX: Final = 64
 INPUTS_MAX: Final = 2048  # of one request for embeddings

@@ -26,6 +26,7 @@ def model_object(model: ServedModel, name: str) -> dict[str, Any]:
         "owned_by": "edgellm",
         "edgellm": {
             "state": model.state.value,
+            "kind": "chat" if model.spec.kind == "auto" else model.spec.kind,
             "alias_of": None if name == model.name else model.name,
             "aliases": list(model.spec.aliases),
             "residency": "on_demand" if model.spec.on_demand else "always",
@@ -49,6 +50,17 @@ def _abilities(model: ServedModel) -> dict[str, Any]:
     capabilities = model.capabilities
     if capabilities is None:
         return {}
+    if capabilities.transcription.languages:
+        return {
+            "runtime": capabilities.runtime,
+            "executor_device": capabilities.executor_device,
+            "input_modalities": list(capabilities.input_modalities),
+            "output_modalities": list(capabilities.output_modalities),
+            "slots": model.admission.capacity,
+            "streaming": capabilities.streaming,
+            "languages": list(capabilities.transcription.languages),
+            "translates": capabilities.transcription.translates,
+        }
     style = model.output_style(capabilities)
     return {
         "runtime": capabilities.runtime,

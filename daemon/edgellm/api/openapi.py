@@ -18,6 +18,7 @@ from edgellm.api.answers import (
     ModelObject,
     RequestRecord,
     TextCompletion,
+    TranscriptAnswer,
 )
 from edgellm.api.anthropic_answers import AnthropicErrorAnswer, AnthropicMessage, TokenCount
 from edgellm.api.response_answers import DeletedResponse, ResponseObject
@@ -28,6 +29,7 @@ from edgellm.api.wire.completion import CompletionRequest
 from edgellm.api.wire.embeddings import EmbeddingsRequest
 from edgellm.api.wire.fields import WireModel
 from edgellm.api.wire.responses import ResponsesRequest
+from edgellm.api.wire.transcription import TranscriptionRequest, TranslationRequest
 
 _REFERENCES = "#/components/schemas/{model}"
 _PARAMETER = re.compile(r"\{(\w+):path\}")
@@ -47,6 +49,8 @@ _OPERATIONS: dict[str, _Operation] = {
     "/v1/chat/completions": _Operation("Answer a conversation", ChatRequest, ChatCompletion, streams=True),
     "/v1/completions": _Operation("Continue text", CompletionRequest, TextCompletion, streams=True),
     "/v1/embeddings": _Operation("Embed text, with a model made for it", EmbeddingsRequest, EmbeddingList),
+    "/v1/audio/transcriptions": _Operation("Write speech down", TranscriptionRequest, TranscriptAnswer, streams=True),
+    "/v1/audio/translations": _Operation("Write speech down in English", TranslationRequest, TranscriptAnswer),
     "/v1/messages": _Operation("Answer a conversation (Anthropic)", MessagesRequest, AnthropicMessage, streams=True),
     "/v1/messages/count_tokens": _Operation("Count a conversation's tokens", CountTokensRequest, TokenCount),
     "/v1/responses": _Operation("Answer items", ResponsesRequest, ResponseObject, streams=True),
@@ -117,6 +121,12 @@ def _failure(route: Route) -> Any:
     return AnthropicErrorAnswer if dialect_at(route.path) is Dialect.ANTHROPIC else ErrorAnswer
 
 
+def _form(operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
+    """The fields, and the file beside them."""
+    file = {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}, "required": ["file"]}
+    return {"allOf": [file, schemas.of(operation.body)]}
+
+
 def _described(route: Route, operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
     answer: dict[str, Any] = {operation.media_type: {"schema": schemas.of(operation.answer)}}
     if operation.streams:
@@ -136,6 +146,12 @@ def _described(route: Route, operation: _Operation, schemas: _Schemas) -> dict[s
     if route.body is Body.JSON and operation.body is not None:
         content = {"application/json": {"schema": schemas.of(operation.body)}}
         described["requestBody"] = {"required": True, "content": content}
+    if route.body is Body.FORM:
+        described["requestBody"] = {
+            "required": True,
+            "content": {"multipart/form-data": {"schema": _form(operation, schemas)}},
+        }
+        answer["text/plain"] = {"schema": {"type": "string"}}
     if match := _PARAMETER.search(route.path):
         described["parameters"] = [{"name": match[1], "in": "path", "required": True, "schema": {"type": "string"}}]
     return described

@@ -16,6 +16,7 @@ class Access(Enum):
 class Body(Enum):
     NONE = "none"
     JSON = "json"
+    FORM = "form"  # multipart, with a file
 
 
 class Dialect(Enum):
@@ -46,6 +47,8 @@ ROUTES: tuple[Route, ...] = (
     Route("/v1/chat/completions", "POST", body=Body.JSON, generates=True),
     Route("/v1/completions", "POST", body=Body.JSON, generates=True),
     Route("/v1/embeddings", "POST", body=Body.JSON, generates=True),
+    Route("/v1/audio/transcriptions", "POST", body=Body.FORM, generates=True),
+    Route("/v1/audio/translations", "POST", body=Body.FORM, generates=True),
     Route("/v1/responses", "POST", body=Body.JSON, generates=True),
     Route("/v1/responses/{response_id:path}", "GET"),
     Route("/v1/responses/{response_id:path}", "DELETE"),

@@ -14,11 +14,13 @@ from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import BodyReader, parse_json_object
 from edgellm.api.response_store import ResponseStore
 from edgellm.api.settings import ApiSettings, LiveSettings
+from edgellm.api.upload import UploadReader
 from edgellm.api.wire.fields import ParseContext, WireModel
 from edgellm.api.wire.validation import validated
 from edgellm.errors import RequestError
 from edgellm.serving.engine_client import EngineClient, GenerationJob
 from edgellm.serving.priority import Priority
+from edgellm.serving.task import Task
 
 Model = TypeVar("Model", bound=WireModel)
 
@@ -40,6 +42,7 @@ class Caller:
         metadata: Mapping[str, str] | None = None,
         slots_max: int | None = None,
         asked_priority: str | None = None,
+        task: Task = Task.TEXT,
     ) -> GenerationJob:
         """Of which only the prompts are still to come. Raises RequestError for a priority above that of its key."""
         return GenerationJob(
@@ -52,6 +55,7 @@ class Caller:
             route=self.route,
             priority=self._priority(asked_priority),
             metadata=metadata or {},
+            task=task,
         )
 
     def _priority(self, asked: str | None) -> Priority:
@@ -70,6 +74,7 @@ class ApiService:
     counters: HttpCounters
     bodies: BodyReader
     responses: ResponseStore
+    uploads: UploadReader
 
     @property
     def settings(self) -> ApiSettings:

@@ -38,8 +38,11 @@ class EngineContext:
     ) -> Iterator[tuple[ModelSettings, Builder, BuildRequest]]:
         """Each model that is meant, with its builder and what is asked of it."""
         from edgellm.service.model_builds import build_of
+        from edgellm.service.models import kind_of
 
         for model in self.settings.served_models:
+            if kind_of(model) == "asr":  # its files are what is loaded
+                continue
             yield (model, *build_of(model, self.settings, self.store, on_progress, download=download))
 
     def entry_in(self, directory: Path) -> Entry:

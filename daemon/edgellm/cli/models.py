@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgellm.cli.arguments import UsageError, add_config_option, load_from_arguments
 from edgellm.cli.progress_line import ProgressLine
+
+if TYPE_CHECKING:
+    from edgellm.engines.whisper_folder import WhisperSource
 
 _MEGABYTE_BYTES = 1_000_000
 
@@ -65,11 +71,12 @@ def _list(folder: Path, roots: list[Path], has_engine: Callable[[str], bool]) ->
     for entry in CATALOGUE.values():
         if locate(entry.name, folder):
             state = "on this machine"
-        elif has_engine(entry.checkpoint_digest):
+        elif entry.checkpoint_digest and has_engine(entry.checkpoint_digest):
             state = "engine without checkpoint"
         else:
             state = f"edgellm models add {entry.name}"
-        print(f"{entry.name}  {entry.size_bytes / _MEGABYTE_BYTES:.0f} MB  {entry.licence}  {state}")
+        size_bytes = sum(file.size_bytes for file in entry.files)
+        print(f"{entry.name}  {size_bytes / _MEGABYTE_BYTES:.0f} MB  {entry.licence}  {state}")
         print(f"    {entry.summary}")
     listed = dict.fromkeys(reference.hub_id for root in (*roots, folder) for reference in all_references(root))
     for hub_id in listed:
@@ -108,6 +115,8 @@ def _add(name: str, folder: Path, roots: list[Path]) -> int:
         elif hub_id is not None:
             path = fetch(hub_id, folder, line.show).path
     print(path)
+    if entry is not None and entry.kind == "asr" and find_spec("faster_whisper") is None:
+        sys.stderr.write("edgellm: to serve it, install the audio extra: pip install 'edgellm[audio]'\n")
     return 0
 
 
@@ -129,8 +138,11 @@ def _remove(name: str, folder: Path) -> int:
 
 def _show(model: str, folder: Path, roots: list[Path], has_engine: Callable[[str], bool], *, path_only: bool) -> int:
     from edgellm.engines.source import SourceKind, resolve
+    from edgellm.engines.whisper_folder import is_whisper, resolve_whisper
     from edgellm.errors import ModelSourceError
 
+    if is_whisper(model):
+        return _show_whisper(resolve_whisper(model, folder, download=False), path_only=path_only)
     source = resolve(model, folder, roots=roots, has_engine=has_engine, download=False)
     if not source.path.exists():
         raise ModelSourceError(f"{model}: its engine came without its checkpoint — see edgellm engine list and show")
@@ -140,6 +152,15 @@ def _show(model: str, folder: Path, roots: list[Path], has_engine: Callable[[str
     facts = _facts_of_gguf(source.path) if source.kind is SourceKind.GGUF else _facts_of_checkpoint(source.path)
     for name, value in {"name": source.model_id, "kind": source.kind.value, **facts, "path": source.path}.items():
         print(f"{name:<11} {value}")
+    return 0
+
+
+def _show_whisper(source: WhisperSource, *, path_only: bool) -> int:
+    size = f"{_size_bytes(source.path) / _MEGABYTE_BYTES:.0f} MB"
+    facts = {"name": source.model_id, "kind": "speech recognition", "family": "whisper", "size": size}
+    for name, value in {} if path_only else facts.items():
+        print(f"{name:<11} {value}")
+    print(source.path if path_only else f"{'path':<11} {source.path}")
     return 0
 
 

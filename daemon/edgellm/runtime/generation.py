@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgellm.media.media_file import MediaFile
 from edgellm.runtime.sampling_params import SamplingParams
 
 
@@ -35,7 +36,21 @@ class TokenPrompt:
     token_ids: Sequence[int]
 
 
-Prompt = ChatPrompt | TextPrompt | TokenPrompt
+@dataclass(frozen=True, slots=True)
+class AudioPrompt:
+    """Speech to be written down. ``language`` is a code such as ``en``; None is heard from the audio.
+
+    ``context`` is text that came before, or that shows how names are spelt.
+    """
+
+    audio: MediaFile
+    language: str | None = None
+    context: str = ""
+    with_words: bool = False
+    translate: bool = False  # into English
+
+
+Prompt = ChatPrompt | TextPrompt | TokenPrompt | AudioPrompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,36 @@ class LogprobEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class TranscriptWord:
+    word: str
+    start_seconds: float
+    end_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptSegment:
+    """A piece of a transcript and how sure the model was of it. Texts of segments concatenate to the transcript."""
+
+    text: str
+    start_seconds: float
+    end_seconds: float
+    token_ids: list[int]
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
+    words: list[TranscriptWord] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptFacts:
+    """``language`` is the one that was asked for or heard."""
+
+    language: str
+    duration_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class CompletionOutput:
     """``logprobs`` has one list a generated token: the chosen token first, then the most likely ones."""
 
@@ -38,7 +68,7 @@ class StreamDelta:
     The last delta has ``finished`` and a ``finish_reason``. ``prompt_tokens`` and ``cached_tokens`` (prompt
     tokens taken from the context cache) are None until the runtime knows them. ``matched_stop`` is the index
     of the stop string that ended the text. ``embedding`` comes with the last delta of a request for one: numbers of
-    32 bits, little-endian.
+    32 bits, little-endian. ``segments`` say when the text of this delta was spoken; ``transcript`` comes with the last.
     """
 
     text: str = ""
@@ -51,3 +81,5 @@ class StreamDelta:
     cached_tokens: int | None = None
     matched_stop: int | None = None
     embedding: bytes | None = None
+    segments: list[TranscriptSegment] | None = None
+    transcript: TranscriptFacts | None = None

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from edgellm.errors import RequestError, UnsupportedParameterError
+from edgellm.errors import RequestError, UnsupportedModalityError, UnsupportedParameterError
 from edgellm.parsing.messages import template_message, unicode_text
-from edgellm.runtime.generation import ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
+from edgellm.runtime.generation import AudioPrompt, ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
 from edgellm.runtime.length_limits import LengthLimits
 from edgellm.runtime.process_memory import return_freed_memory
 from edgellm.runtime.sampling_params import SamplingParams
@@ -104,6 +104,8 @@ class TokenisingFrontEnd:
             return self._checked_ids(prompt.token_ids)
         if isinstance(prompt, TextPrompt):
             return self._codec.encode_text(unicode_text(prompt.text, "prompt"), check_length=check_length)
+        if isinstance(prompt, AudioPrompt):
+            raise UnsupportedModalityError("this model takes no audio input", param="file")
         tools, _ = normalise_tools(prompt.tools, prompt.tool_choice)
         return self._codec.encode_chat(
             prompt.messages,
@@ -159,6 +161,8 @@ def prompt_bytes(prompt: Prompt) -> int:
         return len(prompt.token_ids)
     if isinstance(prompt, TextPrompt):
         return _utf8_bytes(prompt.text)
+    if isinstance(prompt, AudioPrompt):
+        return _utf8_bytes(prompt.context)
     return _value_bytes(prompt.messages) + _value_bytes(prompt.tools)
 
 

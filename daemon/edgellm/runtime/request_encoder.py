@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm.errors import RequestError, UnsupportedParameterError
+from edgellm.runtime.audio_front_end import AudioFrontEnd
 from edgellm.runtime.bundle_codec import bundle_codec
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
@@ -51,6 +52,8 @@ def encoder_of_bundle(
 
     Raises CheckpointError for a bundle whose tokenizer or template cannot be read.
     """
+    if capabilities.transcription.languages:
+        return RequestEncoder(capabilities, AudioFrontEnd(capabilities.transcription))
     limits = LengthLimits(capabilities.max_input_len, capabilities.max_kv_cache_capacity)
     if capabilities.runtime == "native":
         codec = bundle_codec(bundle_dir)

@@ -10,9 +10,12 @@ import json
 import sys
 
 from edgellm.config import ModelSettings, Settings
+from edgellm.engines.cache_directory import models_dir
+from edgellm.engines.catalogue import CATALOGUE, locate
 from edgellm.engines.progress import ignore_progress
 from edgellm.engines.resources.estimate import Estimate
 from edgellm.engines.source import is_fetchable
+from edgellm.engines.whisper_folder import WEIGHTS_FILE, is_whisper, resolve_whisper
 from edgellm.errors import EdgeLLMError, ModelSourceError
 from edgellm.runtime.phase_estimates import phase_estimates
 from edgellm.service.engine_store import engine_store
@@ -23,6 +26,8 @@ from edgellm.serving.worker.conversion import load_error
 _SHARED_PARTS = frozenset({"weights"})
 # The interpreter and its modules in each worker process: measured with a model of no weight to speak of.
 WORKER_PROCESS_BYTES = 32 << 20
+# Libraries, and what a stretch of sound takes on its way through a small Whisper model: measured with tiny.en.
+TRANSCRIBER_BYTES = 160 << 20
 
 
 async def estimate_load_bytes(model: ModelSettings, settings: Settings) -> int | None:
@@ -54,6 +59,8 @@ async def estimate_load_bytes(model: ModelSettings, settings: Settings) -> int |
 
 def load_bytes(model: ModelSettings, settings: Settings) -> int | None:
     """The same, in this process."""
+    if model.kind == "asr" or (model.kind == "auto" and is_whisper(model.source)):
+        return _transcriber_bytes(model, settings)
     store = engine_store(settings)
     try:
         builder, request = build_of(model, settings, store, ignore_progress, download=False)
@@ -64,6 +71,16 @@ def load_bytes(model: ModelSettings, settings: Settings) -> int | None:
     entry = store.find(builder.key(request))
     loads = [one for one in phase_estimates(load_options(model), builder, request, entry) if one.phase == "load"]
     return _bytes_of_all(loads[0], model.replicas) if loads else None
+
+
+def _transcriber_bytes(model: ModelSettings, settings: Settings) -> int | None:
+    may_fetch = settings.engines.build_on_start and model.source in CATALOGUE
+    folder = models_dir(settings.cache_dir)
+    if may_fetch and locate(model.source, folder) is None:
+        return None
+    source = resolve_whisper(model.source, folder, download=False)
+    weights_bytes = (source.path / WEIGHTS_FILE).stat().st_size
+    return model.replicas * (weights_bytes + TRANSCRIBER_BYTES + WORKER_PROCESS_BYTES)
 
 
 def _bytes_of_all(load: Estimate, replicas: int) -> int:

@@ -12,13 +12,15 @@ from typing import Any
 
 from edgellm.config import ModelSettings, Settings
 from edgellm.config.limits import MODEL_NAME_PATTERN
+from edgellm.config.model_kind import ModelKind
 from edgellm.engines.cache_directory import models_dir, require_folder
 from edgellm.engines.catalogue import CATALOGUE
 from edgellm.engines.hub.hub_id import parse_hub_id
 from edgellm.engines.native_builder import has_engine_of_gguf
 from edgellm.engines.source import is_fetchable, resolve
 from edgellm.engines.store import BYTES_PER_GIB
-from edgellm.errors import ConfigError
+from edgellm.engines.whisper_folder import is_whisper, resolve_whisper
+from edgellm.errors import ConfigError, UnsupportedModelError
 from edgellm.service.engine_store import engine_store
 from edgellm.service.load_estimate import estimate_load_bytes
 from edgellm.service.logs import goes_to_journal
@@ -49,16 +51,24 @@ def clear_engines(settings: Settings) -> None:
 
 
 def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
-    model_id = _model_id(model.source, settings)
+    kind = kind_of(model)
+    model_id = _model_id(model.source, settings, kind)
     name = model.name or model_id
     if not re.fullmatch(MODEL_NAME_PATTERN, name):
         raise ConfigError(f"{name!r} cannot be a model's name — choose one: --model NAME={model.source}")
 
+    if kind == "asr":
+        check_transcriber(model, name)
     workers = _worker_specs(model, name, settings)
     limits = _worker_settings(settings)
 
     async def open_model(report: ReportProgress) -> OpenedModel:
-        return await Replicas(workers, limits, report).open()
+        opened = await Replicas(workers, limits, report).open()
+        if kind == "embeddings" and (output := opened.lanes[0].capabilities.embeddings).size == 0:
+            await opened.close() if opened.close is not None else None
+            why = f": {output.refusal}" if output.refusal else ""
+            raise UnsupportedModelError(f'model {name}: kind = "embeddings", but it makes none{why}')
+        return opened
 
     async def estimate() -> int | None:
         return await estimate_load_bytes(model, settings)
@@ -74,12 +84,13 @@ def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
         idle_timeout_seconds=model.idle_timeout_seconds,
         estimate_bytes=estimate,
         source=model.source,
-        made_from=(repr(llm_arguments(model)), model.source, model.replicas, model.cpus),
+        made_from=(kind, repr(llm_arguments(model)), model.source, model.replicas, model.cpus),
         slots_expected=model.replicas * (model.max_batch_size or 1),
         sampling={**recommended, **chosen},
         serving=serving_settings(settings, model),
         reasoning_parser=model.reasoning_parser,
         tool_call_parser=model.tool_call_parser,
+        kind=kind,
         enable_auto_tool_choice=model.enable_auto_tool_choice,
     )
 
@@ -99,11 +110,15 @@ def serving_settings(settings: Settings, model: ModelSettings | None = None) -> 
     )
 
 
-def _model_id(source: str, settings: Settings) -> str:
+def _model_id(source: str, settings: Settings, kind: ModelKind) -> str:
     """Resolved now, so that a wrong path ends the start before anything is loaded.
 
     A model that is not here yet is fetched while it loads: readiness says how far it is.
     """
+    if kind == "asr":
+        if source in CATALOGUE and settings.engines.build_on_start:
+            return source
+        return resolve_whisper(source, models_dir(settings.cache_dir), download=False).model_id
     if is_fetchable(source):
         hub_id = None if source in CATALOGUE else parse_hub_id(source)
         if hub_id is not None:
@@ -122,15 +137,20 @@ def _worker_specs(model: ModelSettings, name: str, settings: Settings) -> list[W
     cpus = cpu_numbers(model.cpus) if model.cpus else ()
     if absent := [number for number in cpus if number not in usable]:
         raise ConfigError(f"model {name}: cpus names CPU {absent[0]}, which the daemon may not use")
-    arguments = {
-        "model": model.source,
-        "cache_dir": str(settings.cache_dir),
-        "engine_cache_max_size_gb": settings.engines.cache_max_size_gb,
-        "build_on_start": settings.engines.build_on_start,
-        "read_only_engine_dirs": list(settings.engines.read_only_dirs),
-        **llm_arguments(model),
-    }
-    if model.replicas > 1 and model.threads is None and model.runtime != "tensorrt":
+    kind = kind_of(model)
+    arguments = (
+        transcriber_arguments(model, settings, len(cpus or usable))
+        if kind == "asr"
+        else {
+            "model": model.source,
+            "cache_dir": str(settings.cache_dir),
+            "engine_cache_max_size_gb": settings.engines.cache_max_size_gb,
+            "build_on_start": settings.engines.build_on_start,
+            "read_only_engine_dirs": list(settings.engines.read_only_dirs),
+            **llm_arguments(model),
+        }
+    )
+    if kind != "asr" and model.replicas > 1 and model.threads is None and model.runtime != "tensorrt":
         arguments["threads"] = max(1, len(cpus or usable) // model.replicas)
     spec = WorkerSpec(
         name=name,
@@ -139,6 +159,7 @@ def _worker_specs(model: ModelSettings, name: str, settings: Settings) -> list[W
         log_level=settings.log.level,
         log_format=settings.log.format,
         log_to_journal=goes_to_journal(),
+        kind=kind,
     )
     return [replace(spec, name=f"{name}/{number}", replica=number) for number in range(model.replicas)]
 
@@ -163,6 +184,30 @@ def cpu_numbers(cpu_list: str) -> tuple[int, ...]:
         first, _, last = part.partition("-")
         numbers.update(range(int(first), int(last or first) + 1))
     return tuple(sorted(numbers))
+
+
+def kind_of(model: ModelSettings) -> ModelKind:
+    """What the configuration says, else what the source is; ``auto`` is left for what only loading shows."""
+    if model.kind == "auto" and is_whisper(model.source):
+        return "asr"
+    return model.kind
+
+
+def check_transcriber(model: ModelSettings, name: str) -> None:
+    """Raise ConfigError for a setting that speech recognition has no use for."""
+    for setting, value in llm_arguments(model).items():
+        if setting != "threads" and value != "auto":
+            raise ConfigError(f"model {name}: {setting} is for models that make text; this one transcribes speech")
+
+
+def transcriber_arguments(model: ModelSettings, settings: Settings, cpus: int) -> dict[str, Any]:
+    """Transcriber's, by name."""
+    return {
+        "model": model.source,
+        "cache_dir": str(settings.cache_dir),
+        "build_on_start": settings.engines.build_on_start,
+        "threads": model.threads or max(1, cpus // model.replicas),
+    }
 
 
 def llm_arguments(model: ModelSettings) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from edgellm.serving.priority import Priority
 from edgellm.serving.records import Records, RecordSettings
 from edgellm.serving.report import Outcome, RequestReport, RequestTexts, outcome_of_error
 from edgellm.serving.settings import ServingSettings
+from edgellm.serving.task import Task, check_task
 
 Prompts = Callable[[ServedModel], Sequence[GenerationRequest]]
 """Makes them once it is known what the model can do. Raises RequestError."""
@@ -50,6 +51,7 @@ class GenerationJob:
     route: str = ""
     priority: Priority = Priority.NORMAL
     metadata: Mapping[str, str] = field(default_factory=dict)
+    task: Task = Task.TEXT
 
 
 class EngineClient:
@@ -156,6 +158,7 @@ class EngineClient:
                 raise DuplicateRequestIdError("A request with this X-Request-ID is still running.")
             model = self.model(job.model)
             report.model = model.name
+            check_task(job.task, model.spec.kind)
             self._enter(key, model)
             try:
                 generation = await self._start(model, job, report, key)
@@ -183,6 +186,7 @@ class EngineClient:
         if self._draining:
             raise self._shutting_down()
         model = self.model(model_name)
+        check_task(Task.TEXT, model.spec.kind)
         model.begin_use()
         try:
             await _until_known(model, client="")

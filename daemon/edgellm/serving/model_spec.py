@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from edgellm.config.model_kind import ModelKind
 from edgellm.errors import ConfigError
 from edgellm.parsing.answer_parser import AUTO
 from edgellm.parsing.output_style import check_parser_names
@@ -77,6 +78,7 @@ class ModelSpec:
     created_unix_seconds: int = field(default_factory=lambda: int(time.time()))
     reasoning_parser: str = AUTO
     tool_call_parser: str = AUTO
+    kind: ModelKind = "auto"
     enable_auto_tool_choice: bool = True  # False: tool_choice auto means none
 
     def __post_init__(self) -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 
 from edgellm.errors import EdgeLLMError
-from edgellm.runtime.generation import GenerationRequest, TextPrompt
+from edgellm.media.media_file import silence
+from edgellm.runtime.generation import AudioPrompt, GenerationRequest, TextPrompt
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.lane import Lane
+
+WARM_UP_SECONDS = 1
 
 
 async def produce_a_token(lane: Lane) -> None:
     """Raises what the lane could not generate with."""
     params = SamplingParams(temperature=0.0, max_tokens=1, reuse_context=False, cache_generated_tokens=False)
-    request = await lane.encode(GenerationRequest(prompt=TextPrompt("Hello"), params=params))
+    hears = bool(lane.capabilities.transcription.languages)
+    prompt = AudioPrompt(silence(WARM_UP_SECONDS)) if hears else TextPrompt("Hello")
+    request = await lane.encode(GenerationRequest(prompt=prompt, params=params))
     answer = _FirstAnswer()
     await lane.submit(request, answer)
     await answer.end

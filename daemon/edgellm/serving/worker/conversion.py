@@ -8,7 +8,8 @@ from typing import Any
 
 from edgellm import errors
 from edgellm.errors import AdmissionError, EdgeLLMError, GenerationError, RequestError
-from edgellm.runtime.generation import ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
+from edgellm.media.media_file import MediaFile
+from edgellm.runtime.generation import AudioPrompt, ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
 from edgellm.runtime.outputs import LogprobEntry, StreamDelta
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.worker.frames import FrameError
@@ -21,14 +22,15 @@ def to_submit(stream: int, request: GenerationRequest) -> Submit:
     """A prompt that was tokenised travels as ids alone."""
     token_ids = None if request.prompt_token_ids is None else list(request.prompt_token_ids)
     prompt = _prompt_fields(request.prompt) if token_ids is None else None
-    return Submit(stream, _param_fields(request.params), token_ids, prompt, request.cache_domain, request.embedding)
+    params, with_media = _param_fields(request.params), isinstance(request.prompt, AudioPrompt)
+    return Submit(stream, params, token_ids, prompt, request.cache_domain, request.embedding, with_media)
 
 
 def to_count(number: int, request: GenerationRequest) -> Count:
     return Count(number, _param_fields(request.params), _prompt_fields(request.prompt))
 
 
-def to_request(message: Submit | Count) -> GenerationRequest:
+def to_request(message: Submit | Count, media: MediaFile | None = None) -> GenerationRequest:
     """Raises RequestError for values out of range: both sides check them. Raises FrameError for unknown ones."""
     try:
         params = SamplingParams(**message.params)
@@ -37,6 +39,8 @@ def to_request(message: Submit | Count) -> GenerationRequest:
             return GenerationRequest(prompt, params, message.token_ids, message.cache_domain, message.embedding)
         if message.prompt is None:
             raise FrameError("a request came without a prompt")
+        if media is not None:
+            return GenerationRequest(AudioPrompt(media, **message.prompt), params)
         if isinstance(message, Count):
             return GenerationRequest(_prompt(message.prompt), params)
         return GenerationRequest(_prompt(message.prompt), params, None, message.cache_domain, message.embedding)
@@ -58,6 +62,8 @@ def to_delta_message(stream: int, delta: StreamDelta) -> Delta:
         delta.matched_stop,
         logprobs,
         delta.embedding,
+        delta.segments,
+        delta.transcript,
     )
 
 
@@ -75,6 +81,8 @@ def from_delta_message(message: Delta) -> StreamDelta:
         cached_tokens=message.cached_tokens,
         matched_stop=message.matched_stop,
         embedding=message.embedding,
+        segments=message.segments,
+        transcript=message.transcript,
     )
 
 
@@ -140,6 +148,8 @@ def _prompt_fields(prompt: Prompt) -> dict[str, Any]:
             return {"text": text}
         case TokenPrompt(token_ids):
             return {"token_ids": list(token_ids)}
+        case AudioPrompt():  # its file goes another way
+            return {each.name: getattr(prompt, each.name) for each in fields(AudioPrompt) if each.name != "audio"}
         case ChatPrompt():
             return {field.name: _plain(getattr(prompt, field.name)) for field in fields(ChatPrompt)}
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from edgellm.errors import EdgeLLMError, RequestError
 from edgellm.runtime.capabilities import Capabilities
-from edgellm.runtime.generation import GenerationRequest
+from edgellm.runtime.generation import AudioPrompt, GenerationRequest
 from edgellm.runtime.process_memory import resident_memory
 from edgellm.runtime.prompt_front_end import prompt_bytes
 from edgellm.runtime.request_encoder import RequestEncoder, encoder_of_bundle
@@ -96,10 +96,14 @@ class WorkerLane:
         generation = WorkerGeneration(self, number, receiver)
         self._streams[number] = generation
         try:
-            self._process.send(to_submit(number, request))
+            media = request.prompt.audio if isinstance(request.prompt, AudioPrompt) else None
+            self._process.send(to_submit(number, request), media)
         except FrameTooLargeError:
             del self._streams[number]
             raise RequestError("the request is too large for this model's worker") from None
+        except EdgeLLMError:
+            del self._streams[number]
+            raise
         await generation.accepted()
         return generation
 
@@ -192,7 +196,7 @@ class WorkerGeneration:
     def take(self, message: Delta) -> None:
         if self._is_wanted:
             # Of the other fields, counts matter with the finished one alone.
-            if message.logprobs is None and message.finish_reason is None:
+            if message.logprobs is None and message.finish_reason is None and message.segments is None:
                 self._receiver.take_text(message.text, message.token_ids)
             else:
                 self._receiver.take(from_delta_message(message))

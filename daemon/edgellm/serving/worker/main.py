@@ -15,7 +15,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 import msgspec
 import uvloop
@@ -24,9 +24,12 @@ from edgellm import __version__
 from edgellm.engines.progress import Progress
 from edgellm.errors import EdgeLLMError
 from edgellm.runtime.llm import LLM
+from edgellm.runtime.transcriber import Transcriber
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.in_process_lane import InProcessLane
+from edgellm.serving.transcription_lane import TranscriptionLane
 from edgellm.serving.worker.frames import FrameError, FrameReader
+from edgellm.serving.worker.media_socket import MediaInbox
 from edgellm.serving.worker.messages import (
     PROTOCOL_VERSION,
     Cancel,
@@ -64,7 +67,7 @@ class Worker(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._outlet: Outlet | None = None
         self._reader: FrameReader[ToWorker] = FrameReader(ToWorker)  # type: ignore[arg-type]  # a union of types
-        self._lane: InProcessLane | None = None
+        self._lane: InProcessLane | TranscriptionLane | None = None
         self._streams: WorkerStreams | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.exit_code: asyncio.Future[int] = self._loop.create_future()
@@ -132,14 +135,18 @@ class Worker(asyncio.Protocol):
         if hello.cpus:
             with suppress(OSError):  # a CPU that went offline: running anywhere beats not running
                 os.sched_setaffinity(0, hello.cpus)
-        self._tasks.append(self._loop.create_task(self._load(hello.arguments)))
+        self._tasks.append(self._loop.create_task(self._load(hello)))
 
-    async def _load(self, arguments: dict[str, Any]) -> None:
+    async def _load(self, hello: Hello) -> None:
         outlet = self._outlet
         if outlet is None:  # what loads a model came over the connection
             return
         try:
-            llm = await asyncio.to_thread(LLM, **arguments, on_progress=self._report)
+            model: LLM | Transcriber
+            if hello.kind == "asr":
+                model = await asyncio.to_thread(Transcriber, **hello.arguments, on_progress=self._report)
+            else:
+                model = await asyncio.to_thread(LLM, **hello.arguments, on_progress=self._report)
         except EdgeLLMError as error:
             self.send(NotLoaded(error.code, str(error)))
             return
@@ -147,10 +154,12 @@ class Worker(asyncio.Protocol):
             _log.error("loading failed: %s", error_frames(error))
             self.send(NotLoaded("internal_error", f"loading failed ({type(error).__name__})"))
             return
-        self._lane = InProcessLane(llm)
-        self._streams = WorkerStreams(self._lane, outlet)
-        self.send(Ready(PROTOCOL_VERSION, llm.capabilities, llm.model_id, llm.bundle_dir))
-        frame_socket = self._lane.make_frame_socket(self._descriptor)
+        inbox = MediaInbox(hello.media_descriptor) if hello.media_descriptor >= 0 else None
+        lane = TranscriptionLane(model) if isinstance(model, Transcriber) else InProcessLane(model)
+        self._lane = lane
+        self._streams = WorkerStreams(lane, outlet, inbox)
+        self.send(Ready(PROTOCOL_VERSION, model.capabilities, model.model_id, model.bundle_dir))
+        frame_socket = lane.make_frame_socket(self._descriptor) if isinstance(lane, InProcessLane) else None
         if frame_socket is not None:
             outlet.hand_over(frame_socket)
 

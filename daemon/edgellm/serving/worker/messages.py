@@ -11,12 +11,17 @@ from typing import Any
 import msgspec
 
 from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.outputs import TranscriptFacts, TranscriptSegment
 
 PROTOCOL_VERSION = 3
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, tag=1):
-    """First frame, to the worker. ``arguments`` are LLM's; ``cpus`` are the ones it may use, empty for all."""
+    """First frame, to the worker. ``arguments`` are those of what the kind is loaded with, LLM or Transcriber.
+
+    ``cpus`` are the ones it may use, empty for all. ``media_descriptor`` is its end of the socket that files come
+    over, -1 where none do.
+    """
 
     protocol: int
     edgellm_version: str
@@ -25,10 +30,15 @@ class Hello(msgspec.Struct, array_like=True, frozen=True, tag=1):
     log_level: str = "info"
     log_format: str = "text"
     log_to_journal: bool = False
+    kind: str = "auto"
+    media_descriptor: int = -1
 
 
 class Submit(msgspec.Struct, array_like=True, frozen=True, tag=2):
-    """A request. ``prompt`` is None where ``token_ids`` say it all; ``params`` are those that differ from defaults."""
+    """A request. ``prompt`` is None where ``token_ids`` say it all; ``params`` are those that differ from defaults.
+
+    The file of one ``with_media`` was sent over the media socket before.
+    """
 
     stream: int
     params: dict[str, Any]
@@ -36,6 +46,7 @@ class Submit(msgspec.Struct, array_like=True, frozen=True, tag=2):
     prompt: dict[str, Any] | None = None
     cache_domain: str = ""
     embedding: bool = False
+    with_media: bool = False
 
 
 class Cancel(msgspec.Struct, array_like=True, frozen=True, tag=3):
@@ -108,6 +119,8 @@ class Delta(msgspec.Struct, array_like=True, frozen=True, tag=24, omit_defaults=
     matched_stop: int | None = None
     logprobs: list[list[tuple[int, float, str, bytes]]] | None = None
     embedding: bytes | None = None
+    segments: list[TranscriptSegment] | None = None
+    transcript: TranscriptFacts | None = None
 
 
 class Final(msgspec.Struct, array_like=True, frozen=True, tag=25):

@@ -20,9 +20,11 @@ import msgspec
 
 from edgellm import __version__
 from edgellm.errors import WorkerFailedError
+from edgellm.media.media_file import MediaFile
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.worker.conversion import load_error
 from edgellm.serving.worker.frames import FrameError, FrameReader, FrameWriter
+from edgellm.serving.worker.media_socket import MediaSocket
 from edgellm.serving.worker.memory_watch import MACHINE_MEMORY
 from edgellm.serving.worker.messages import (
     PROTOCOL_VERSION,
@@ -58,6 +60,7 @@ class WorkerProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
+        self._media: MediaSocket | None = None
         self._ready: asyncio.Future[Ready] = self._loop.create_future()
         self._exited = asyncio.Event()
         self._is_lost = False
@@ -103,17 +106,25 @@ class WorkerProcess(asyncio.Protocol):
         A caller that is cancelled leaves no process behind.
         """
         ours, theirs = socket.socketpair()
+        media = MediaSocket() if self.spec.kind == "asr" else None
         try:
             with theirs:
                 self._process = subprocess.Popen(  # noqa: ASYNC220, S603  # returns after the fork; our own command
                     [*self.spec.command, str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[theirs.fileno(), *([media.worker_end.fileno()] if media else [])],
                     process_group=0,
                 )
         except OSError as error:
             ours.close()
+            if media is not None:
+                media.close()
             raise WorkerFailedError(f"the worker of {self.spec.name} could not be started: {error.strerror}") from error
+        media_descriptor = -1
+        if media is not None:
+            media_descriptor = media.worker_end.fileno()
+            media.worker_end.close()
+            self._media = media
         self._pidfd = os.pidfd_open(self._process.pid)
         MACHINE_MEMORY.add(self)
         self._loop.add_reader(self._pidfd, self._reap)
@@ -128,6 +139,8 @@ class WorkerProcess(asyncio.Protocol):
                 self.spec.log_level,
                 self.spec.log_format,
                 self.spec.log_to_journal,
+                self.spec.kind,
+                media_descriptor,
             )
         )
         self._last_pong_seconds = self._last_step_seconds = time.monotonic()
@@ -138,9 +151,14 @@ class WorkerProcess(asyncio.Protocol):
             await self.kill()
             raise
 
-    def send(self, message: msgspec.Struct) -> None:
-        """Without effect on a worker that is gone. Raises FrameTooLargeError."""
+    def send(self, message: msgspec.Struct, media: MediaFile | None = None) -> None:
+        """Without effect on a worker that is gone. Raises FrameTooLargeError.
+
+        ``media`` goes before the message that belongs to it. Raises ServerBusyError where no more files fit.
+        """
         frame = self._writer.frame(message)
+        if media is not None and self._media is not None and not self._is_lost:
+            self._media.send(media)
         if self._transport is not None and not self._is_lost:
             self._transport.write(frame)
 
@@ -168,6 +186,8 @@ class WorkerProcess(asyncio.Protocol):
         self._signal(signal.SIGKILL)
         if self._transport is not None:
             self._transport.close()
+        if self._media is not None:
+            self._media.close()
         if not self._closing:
             _log.error("worker of %s (pid %d): %s", self.spec.name, self.pid, reason)
         if not self._ready.done():

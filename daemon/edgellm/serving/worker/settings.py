@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgellm.config.model_kind import ModelKind
 from edgellm.errors import ConfigError
 
 WORKER_MODULE = "edgellm.service.worker_main"
@@ -44,7 +45,9 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """One replica: ``arguments`` are LLM's, ``cpus`` the ones it may use (empty: all)."""
+    """One replica: ``arguments`` are LLM's, or Transcriber's for the kind ``asr``; ``cpus`` the ones it may use
+    (empty: all).
+    """
 
     name: str
     arguments: dict[str, Any]
@@ -53,4 +56,5 @@ class WorkerSpec:
     log_level: str = "info"
     log_format: str = "text"
     log_to_journal: bool = False
+    kind: ModelKind = "auto"
     command: tuple[str, ...] = field(default_factory=worker_command)

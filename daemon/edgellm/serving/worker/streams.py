@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from edgellm.errors import EdgeLLMError, GenerationError, RequestCancelledError, WorkerFailedError
+from edgellm.media.media_file import MediaFile
 from edgellm.runtime.contract import DeltaFrames
 from edgellm.runtime.deltas import merge_deltas
 from edgellm.runtime.outputs import StreamDelta
@@ -14,7 +15,8 @@ from edgellm.serving.error_frames import error_frames
 from edgellm.serving.in_process_generation import SignalledGeneration
 from edgellm.serving.lane import Lane, LaneGeneration
 from edgellm.serving.worker.conversion import to_delta_message, to_failure, to_request
-from edgellm.serving.worker.frames import FrameTooLargeError
+from edgellm.serving.worker.frames import FrameError, FrameTooLargeError
+from edgellm.serving.worker.media_socket import MediaInbox
 from edgellm.serving.worker.messages import Accepted, Cancel, Count, Counted, Credit, Failure, Final, Submit
 from edgellm.serving.worker.outlet import Outlet
 
@@ -27,8 +29,9 @@ WINDOW_DELTAS = 256
 class WorkerStreams:
     """Starts, cancels and ends requests on one lane. Used from the worker's event loop only."""
 
-    def __init__(self, lane: Lane, outlet: Outlet) -> None:
+    def __init__(self, lane: Lane, outlet: Outlet, inbox: MediaInbox | None = None) -> None:
         self._lane = lane
+        self._inbox = inbox
         self._outlet = outlet
         self._streams: dict[int, _Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -38,9 +41,15 @@ class WorkerStreams:
         return len(self._streams)
 
     def submit(self, message: Submit) -> None:
+        """Raises FrameError for one whose file did not come."""
+        media = None
+        if message.with_media:
+            if self._inbox is None:
+                raise FrameError("a file came for a model that takes none")
+            media = self._inbox.take()
         stream = _Stream(message.stream, self._outlet, self._ended)
         self._streams[message.stream] = stream
-        stream.starting = self._begin(self._submit(stream, message))
+        stream.starting = self._begin(self._submit(stream, message, media))
 
     def cancel(self, message: Cancel) -> None:
         stream = self._streams.get(message.stream)
@@ -59,10 +68,10 @@ class WorkerStreams:
         for stream in list(self._streams.values()):
             stream.cancel()
 
-    async def _submit(self, stream: _Stream, message: Submit) -> None:
+    async def _submit(self, stream: _Stream, message: Submit, media: MediaFile | None) -> None:
         error: EdgeLLMError
         try:
-            stream.attach(await self._lane.submit(to_request(message), stream))
+            stream.attach(await self._lane.submit(to_request(message, media), stream))
         except EdgeLLMError as raised:
             error = raised
         except asyncio.CancelledError:

@@ -1,0 +1,8 @@
+"""ModelKind: what a model is for, which decides how it is loaded and which routes take it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+ModelKind = Literal["auto", "chat", "embeddings", "asr"]
+"""``auto`` goes by the source: a Whisper model is ``asr``; another makes text, and embeddings where it can."""

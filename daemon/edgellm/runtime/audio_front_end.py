@@ -1,0 +1,35 @@
+"""AudioFrontEnd: what is checked of a request for a transcript before it takes a place in the runtime."""
+
+from __future__ import annotations
+
+from edgellm.errors import RequestError, UnsupportedParameterError
+from edgellm.runtime.capabilities import Transcription
+from edgellm.runtime.generation import AudioPrompt, GenerationRequest
+
+
+class AudioFrontEnd:
+    """Nothing is tokenised here. Thread-safe."""
+
+    def __init__(self, transcription: Transcription) -> None:
+        self._transcription = transcription
+
+    def encode(self, request: GenerationRequest) -> GenerationRequest:
+        prompt = request.prompt
+        if not isinstance(prompt, AudioPrompt):
+            raise UnsupportedParameterError("model: this model transcribes speech and takes no text.", param="model")
+        check_audio_prompt(prompt, self._transcription)
+        return request
+
+    def count(self, request: GenerationRequest) -> int:
+        raise UnsupportedParameterError("model: this model transcribes speech and counts no tokens.", param="model")
+
+
+def check_audio_prompt(prompt: AudioPrompt, transcription: Transcription) -> None:
+    """Raise RequestError for what the model cannot hear or say."""
+    if prompt.translate and not transcription.translates:
+        raise UnsupportedParameterError(
+            "model: this model understands English alone: it translates nothing.", param="model"
+        )
+    if prompt.language is not None and prompt.language not in transcription.languages:
+        known = "en alone" if transcription.languages == ("en",) else f"one of {', '.join(transcription.languages)}"
+        raise RequestError(f"language must be {known} for this model.", param="language")
