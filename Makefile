@@ -4,7 +4,7 @@
 # Index, proxy and certificate settings of pip (PIP_INDEX_URL, HTTPS_PROXY, …) are taken from the environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve chat test test-system test-long bench lint lint-fleet format native reference lock clean
+.PHONY: help setup serve audio chat test test-system test-long bench lint lint-fleet format native reference lock clean
 
 SETUP := sh daemon/setup/run
 BIN := .venv/bin
@@ -18,6 +18,9 @@ setup:  ## Set up everything that serve needs, without serving
 
 serve:  ## Serve SmolLM2-135M-Instruct on http://127.0.0.1:8000 in the foreground
 	@$(SETUP) serve && exec $(BIN)/edgellm serve $(ARGS)
+
+audio:  ## Set up speech recognition: the audio extra and the model whisper-tiny.en
+	@$(SETUP) audio
 
 chat:  ## Talk to the server that make serve started
 	@$(SETUP) native && exec $(BIN)/edgellm chat $(ARGS)
@@ -60,7 +63,7 @@ reference:  ## Write daemon/reference/*.md anew from the code
 
 lock:  ## Resolve .ci/requirements.lock anew for all supported Pythons
 	@$(SETUP) lock
-	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --no-header --no-emit-index-url --quiet \
+	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra audio --no-header --no-emit-index-url --quiet \
 	  --group build --group client --group lint --group test --group clients --group bench --group fleet --group sbom --group lock --upgrade \
 	  --output-file .ci/requirements.lock $(ARGS)
 

@@ -29,6 +29,7 @@ STAMPS = VENV / "build"
 PYTHON = VENV / "bin" / "python"
 PYPROJECT = ROOT / "pyproject.toml"
 MODEL_PATH_FILE = STAMPS / "model.path"
+WHISPER_PATH_FILE = STAMPS / "whisper.path"
 LOCK = ROOT / ".ci" / "requirements.lock"
 
 # What each make target stands on. Steps run in this order, one step's output being the next one's input.
@@ -36,13 +37,15 @@ PROFILES: dict[str, tuple[str, ...]] = {
     "lint": ("venv", "packages", "lint"),
     "native": ("venv", "packages", "native"),
     "serve": ("venv", "packages", "client", "native", "model"),
-    "bench": ("venv", "packages", "native", "bench", "test", "model"),
-    "test": ("venv", "packages", "native", "bench", "test", "model"),
+    "bench": ("venv", "packages", "native", "bench", "test", "audio", "model", "whisper"),
+    "test": ("venv", "packages", "native", "bench", "test", "audio", "model", "whisper"),
     "clients": ("venv", "packages", "clients"),
-    "fleet": ("venv", "packages", "native", "bench", "test", "fleet", "model"),
+    "fleet": ("venv", "packages", "native", "bench", "test", "audio", "fleet", "model", "whisper"),
+    "audio": ("venv", "packages", "native", "audio", "whisper"),
     "lock": ("venv", "lock"),
 }
 DEFAULT_MODEL = "smollm2-135m-instruct"
+SPEECH_MODEL = "whisper-tiny.en"
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,10 @@ def _project() -> dict[str, Any]:
 
 def _group(name: str) -> list[str]:
     return [str(requirement) for requirement in _project()["dependency-groups"][name]]
+
+
+def _extra(name: str) -> list[str]:
+    return [str(requirement) for requirement in _project()["project"]["optional-dependencies"][name]]
 
 
 def _lock_text() -> str:
@@ -126,30 +133,28 @@ def _build_native(_again: bool) -> None:
     _run("native", [*argv, "--editable", str(ROOT)])
 
 
-def _fetch_model(_again: bool) -> None:
+def _fetch(step: str, model: str, path_file: Path) -> None:
     command = [str(PYTHON), "-m", "edgellm", "models"]
-    _run("model", [*command, "add", DEFAULT_MODEL])
+    _run(step, [*command, "add", model])
     shown = subprocess.run(
-        [*command, "show", "--path", DEFAULT_MODEL],
+        [*command, "show", "--path", model],
         env=_environ(),
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    MODEL_PATH_FILE.write_text(shown.stdout.strip(), encoding="utf-8")
+    path_file.write_text(shown.stdout.strip(), encoding="utf-8")
 
 
-def _model_digest() -> str:
-    return _digest(
-        DEFAULT_MODEL, [os.environ.get(name, "") for name in ("EDGELLM_CACHE_DIR", "XDG_CACHE_HOME", "HOME")]
-    )
+def _model_digest(model: str) -> str:
+    return _digest(model, [os.environ.get(name, "") for name in ("EDGELLM_CACHE_DIR", "XDG_CACHE_HOME", "HOME")])
 
 
-def _model_is_there() -> bool:
+def _model_is_there(path_file: Path) -> bool:
     """A cache outside the checkout may be cleaned without telling."""
     try:
-        return Path(MODEL_PATH_FILE.read_text(encoding="utf-8")).is_file()
+        return Path(path_file.read_text(encoding="utf-8")).exists()
     except OSError:
         return False
 
@@ -166,7 +171,23 @@ STEPS: dict[str, Step] = {
         lambda again: _pip_install("packages", [*_group("build"), *_project()["project"]["dependencies"]], again),
     ),
     "native": Step("native runtime (C++)", _native_digest, _build_native),
-    "model": Step("model SmolLM2-135M-Instruct (93 MB)", _model_digest, _fetch_model, _model_is_there),
+    "model": Step(
+        "model SmolLM2-135M-Instruct (93 MB)",
+        lambda: _model_digest(DEFAULT_MODEL),
+        lambda _again: _fetch("model", DEFAULT_MODEL, MODEL_PATH_FILE),
+        lambda: _model_is_there(MODEL_PATH_FILE),
+    ),
+    "whisper": Step(
+        "model Whisper tiny.en (70 MB)",
+        lambda: _model_digest(SPEECH_MODEL),
+        lambda _again: _fetch("whisper", SPEECH_MODEL, WHISPER_PATH_FILE),
+        lambda: _model_is_there(WHISPER_PATH_FILE),
+    ),
+    "audio": Step(
+        "speech recognition",
+        lambda: _digest(_extra("audio"), _lock_text()),
+        lambda again: _pip_install("audio", _extra("audio"), again),
+    ),
     "client": Step(
         "OpenAI client",
         lambda: _digest(_group("client"), _lock_text()),

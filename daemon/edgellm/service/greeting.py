@@ -141,6 +141,17 @@ def how_to_talk(base_url: str, model: str, *, with_key: bool, authority: Path | 
     return "\n".join(lines)
 
 
+def how_to_transcribe(base_url: str, model: str, *, with_key: bool, authority: Path | None = None) -> str:
+    """The URL, and a curl line that wants a sound file."""
+    key_header = ' -H "Authorization: Bearer $EDGELLM_API_KEY"' if with_key else ""
+    trust = f" --cacert {shlex.quote(str(authority))}" if authority is not None else ""
+    return (
+        f"  URL     {base_url}\n"
+        f"  curl    curl {base_url}/audio/transcriptions{trust}{key_header} -F model={shlex.quote(model)} "
+        "-F file=@speech.wav"
+    )
+
+
 def _interpreter() -> str:
     """This interpreter as it is called from here: below the current folder its path is relative."""
     path = Path(sys.executable)

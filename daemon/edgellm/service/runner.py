@@ -26,7 +26,7 @@ from edgellm.service import logs
 from edgellm.service.address import Listener
 from edgellm.service.admin_messages import Done, Health, HostPass, HostPassIssued, Reload, Request
 from edgellm.service.admin_server import AdminServer, Handler
-from edgellm.service.greeting import LossyOutput, StageLines, how_models_are, how_to_talk
+from edgellm.service.greeting import LossyOutput, StageLines, how_models_are, how_to_talk, how_to_transcribe
 from edgellm.service.heartbeat import Heartbeat, require_ready, serving_text
 from edgellm.service.models import serving_settings
 from edgellm.service.notify import Supervisor
@@ -36,7 +36,7 @@ from edgellm.service.reload_answer import failed_loads, require_same_file
 from edgellm.service.tls import authority_beside, fingerprint_of
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.load_failure import load_error_of
-from edgellm.serving.model import ModelState
+from edgellm.serving.model import ModelState, ServedModel
 from edgellm.serving.model_spec import ModelSpec
 from edgellm.serving.model_table import ModelChange
 from edgellm.serving.record_file import RecordFileSettings, check_record_file
@@ -278,14 +278,16 @@ class Daemon:
         self._say(f"ready after {lines.elapsed_seconds:.1f} s")
         if states := how_models_are(client.models):
             self._output.write(f"{states}\n")
-        well = [model.name for model in client.models if model.state is not ModelState.UNAVAILABLE]
+        well = [model for model in client.models if model.state is not ModelState.UNAVAILABLE]
         if well:
-            self._output.write(f"\n{self._how_to_talk(well[0])}\n\n")
+            talking = next((model for model in well if model.spec.kind != "asr"), well[0])
+            self._output.write(f"\n{self._how_to_use(talking)}\n\n")
 
-    def _how_to_talk(self, name: str) -> str:
+    def _how_to_use(self, model: ServedModel) -> str:
         certificate = self._settings.server.tls_certificate_file
         authority = certificate and authority_beside(certificate)
-        return how_to_talk(f"{self._listener.url}/v1", name, with_key=self._with_keys, authority=authority)
+        how = how_to_transcribe if model.spec.kind == "asr" else how_to_talk
+        return how(f"{self._listener.url}/v1", model.name, with_key=self._with_keys, authority=authority)
 
     def _say(self, text: str) -> None:
         self._output.write(f"edgellm: {text}\n")
