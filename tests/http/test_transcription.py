@@ -43,6 +43,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     config = folder / "edgellm.toml"
     config.write_text(
         f'cache_dir = "{folder}/cache"\n[workers]\nstep_deadline_seconds = {WAIT_SECONDS}\n'
+        f"cancel_grace_seconds = {WAIT_SECONDS}\n"
         f'[[models]]\nname = "text"\nsource = "{text}"\n'
         f'[[models]]\nname = "whisper"\nsource = "{whisper}"\nthreads = 1\n'
     )

@@ -13,7 +13,7 @@ import msgspec
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.outputs import TranscriptFacts, TranscriptSegment
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, tag=1):

@@ -13,6 +13,7 @@ from tests.unit.serving.scripted_lane import capabilities
 
 from edgellm.errors import EdgeLLMError, RequestError
 from edgellm.runtime.generation import ChatPrompt, TextPrompt, TokenPrompt
+from edgellm.runtime.outputs import TranscriptFacts, TranscriptSegment, TranscriptWord
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.worker.conversion import from_delta_message, to_error, to_request
 from edgellm.serving.worker.frames import FrameError, FrameReader, FrameWriter
@@ -27,6 +28,7 @@ from edgellm.serving.worker.messages import (
     Final,
     Hello,
     Loading,
+    LogLevel,
     NotLoaded,
     Ping,
     Pong,
@@ -53,21 +55,44 @@ PARAMS = st.dictionaries(st.sampled_from([each.name for each in fields(SamplingP
 PROMPT_FIELDS = [each.name for kind in (ChatPrompt, TextPrompt, TokenPrompt) for each in fields(kind)]
 PROMPTS = st.dictionaries(st.sampled_from(PROMPT_FIELDS) | TEXT, ANYTHING, max_size=4)
 LOGPROBS = st.lists(st.lists(st.tuples(WHOLE, st.floats(allow_nan=False), TEXT, st.binary(max_size=4)), max_size=2))
+SECONDS = st.floats(allow_nan=False)
+SEGMENTS = st.builds(
+    TranscriptSegment,
+    *(TEXT, SECONDS, SECONDS, st.lists(WHOLE, max_size=3), SECONDS, SECONDS, SECONDS, SECONDS),
+    st.lists(st.builds(TranscriptWord, TEXT, SECONDS, SECONDS), max_size=2),
+)
 MESSAGES: dict[type[msgspec.Struct], st.SearchStrategy[msgspec.Struct]] = {
     Hello: st.builds(Hello, WHOLE, TEXT, PARAMS, st.lists(WHOLE, max_size=3)),
     Submit: st.builds(
-        Submit, WHOLE, PARAMS, st.none() | st.lists(WHOLE, max_size=4), st.none() | PROMPTS, TEXT, st.booleans()
+        Submit,
+        WHOLE,
+        PARAMS,
+        st.none() | st.lists(WHOLE, max_size=4),
+        st.none() | PROMPTS,
+        TEXT,
+        st.booleans(),
+        st.booleans(),
     ),
     Cancel: st.builds(Cancel, WHOLE),
     Credit: st.builds(Credit, WHOLE, WHOLE),
     Ping: st.builds(Ping, WHOLE),
     Count: st.builds(Count, WHOLE, PARAMS, PROMPTS),
     Shutdown: st.builds(Shutdown),
+    LogLevel: st.builds(LogLevel, TEXT),
     Loading: st.builds(Loading, TEXT, st.none() | st.floats(0, 1)),
     Ready: st.builds(Ready, WHOLE, st.just(capabilities()), TEXT, TEXT),
     NotLoaded: st.builds(NotLoaded, TEXT, TEXT),
     Accepted: st.builds(Accepted, WHOLE),
-    Delta: st.builds(Delta, WHOLE, TEXT, st.lists(WHOLE, max_size=3), st.none() | TEXT, logprobs=st.none() | LOGPROBS),
+    Delta: st.builds(
+        Delta,
+        WHOLE,
+        TEXT,
+        st.lists(WHOLE, max_size=3),
+        st.none() | TEXT,
+        logprobs=st.none() | LOGPROBS,
+        segments=st.none() | st.lists(SEGMENTS, max_size=2),
+        transcript=st.none() | st.builds(TranscriptFacts, TEXT, SECONDS),
+    ),
     Final: st.builds(Final, WHOLE, st.none() | FAILURES, st.booleans()),
     Pong: st.builds(Pong, WHOLE, WHOLE, WHOLE, COUNTERS, COUNTERS),
     Counted: st.builds(Counted, WHOLE, st.none() | WHOLE, st.none() | FAILURES),
