@@ -122,9 +122,14 @@ def _failure(route: Route) -> Any:
 
 
 def _form(operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
-    """The fields, and the file beside them."""
-    file = {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}, "required": ["file"]}
-    return {"allOf": [file, schemas.of(operation.body)]}
+    """The fields with the file among them."""
+    fields = schemas.definitions[schemas.of(operation.body)["$ref"].rpartition("/")[2]]
+    file = {"type": "string", "format": "binary"}
+    return {
+        **fields,
+        "properties": {**fields["properties"], "file": file},
+        "required": [*fields.get("required", ()), "file"],
+    }
 
 
 def _described(route: Route, operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
