@@ -181,7 +181,8 @@ class FirstBoot:
         if program.exists():
             return [str(program)]
         folder = f"{self._paths.at('etc/edgellm')}:/etc/edgellm"
-        options = ["--rm", "--pull=never", "--network=host", "--user=0", "--cap-drop=all", "--cap-add=dac_override"]
+        options = ["--rm", "--pull=never", "--network=host", "--uts=host", "--user=0"]
+        options += ["--cap-drop=all", "--cap-add=dac_override"]
         return ["podman", "run", *options, f"--volume={folder}", CURRENT]
 
     def _demand(self, argv: Sequence[str], *, is_secret: bool = False) -> Said:
