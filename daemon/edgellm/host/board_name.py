@@ -16,16 +16,20 @@ SUFFIX_CHARACTERS = 4
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 # Names that an image or a BSP comes with, rather than an administrator's choice.
 NAMES_OF_IMAGES = ("", "edgellm", "localhost", "localhost.localdomain", "debian", "ubuntu", "tegra-ubuntu", "jetson")
-SERIAL_FILES = ("proc/device-tree/serial-number", "sys/class/dmi/id/product_serial")
+# Not that of DMI: many machines share one, and a container sees its host's.
+SERIAL_FILE = "proc/device-tree/serial-number"
 PUBLIC_MODE = 0o644
-_USELESS_SERIALS = ("", "0", "none", "not specified", "default string", "system serial number")
+_USELESS_SERIALS = ("", "0", "none")
 
 
 def board_name(paths: HostPaths) -> str:
     """By the serial number, and by the machine's id where the board has none."""
-    serials = [_read(paths.at(name)).strip("\0 \n") for name in SERIAL_FILES]
-    known = next((one for one in serials if one.lower() not in _USELESS_SERIALS), "")
-    source = f"serial {known}" if known else f"machine {_read(paths.at('etc/machine-id')).strip()}"
+    serial = _read(paths.at(SERIAL_FILE)).strip("\0 \n")
+    source = (
+        f"serial {serial}"
+        if serial.lower() not in _USELESS_SERIALS
+        else f"machine {_read(paths.at('etc/machine-id')).strip()}"
+    )
     number = int.from_bytes(hashlib.sha256(f"edgellm board name {source}".encode()).digest(), "big")
     letters = []
     for _ in range(SUFFIX_CHARACTERS):
