@@ -111,8 +111,10 @@ def _config(inputs: Inputs, example: bytes) -> bytes:
 
 def _overlay() -> Iterator[Entry]:
     for path in sorted(OVERLAY.rglob("*")):
-        if path.is_file():
-            name = path.relative_to(OVERLAY).as_posix()
+        name = path.relative_to(OVERLAY).as_posix()
+        if path.is_symlink():
+            yield Entry(name, "system", link=str(path.readlink()), mode=0o777)
+        elif path.is_file():
             yield Entry(name, "system", path.read_bytes())
             if name.startswith(f"{UNITS}/") and b"[Install]" in path.read_bytes():
                 yield _wanted(name)

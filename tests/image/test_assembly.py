@@ -92,6 +92,9 @@ def test_units_are_those_of_edgellm_install_and_are_wanted_at_boot(tmp_path: Pat
             assert (entries[name].content, entries[name].mode) == (file.content, file.mode), name
     for unit in ("edgellm", "edgellm-prewarm", "edgellm-first-boot", "edgellm-pairing-notice", "edgellm-device-facts"):
         assert entries[f"{WANTS}/{unit}.service"].link == f"/{UNITS}/{unit}.service"
+    # A root file system may come with an id of its own for D-Bus, which systemd would make that of every board.
+    assert entries["var/lib/dbus/machine-id"].link == "/etc/machine-id"
+    assert entries["etc/machine-id"].content == b""
     record = json.loads(entries["usr/local/lib/edgellm/installed.json"].content or b"")
     assert record["mode"] == "venv"
     assert set(record["files"]) <= set(entries)
