@@ -7,9 +7,12 @@ from contextlib import ExitStack
 import anthropic
 import httpx
 import openai
+import yaml
 from tests.gateway.conftest import KEYS, Board, StartGateway
 from tests.gateway.gateway_process import get
 from tests.gateway.traffic import SHORT, chat, stream
+from tests.http.test_alerts import ALERTS
+from tests.http.test_dashboard import names_and_labels
 
 LONG_TOKENS = 4000
 
@@ -101,3 +104,13 @@ def test_nothing_of_a_client_is_in_the_gateways_log(start_gateway: StartGateway)
     log = gateway.log.read_text()
     assert canary not in log
     assert KEYS["alice"] not in log
+
+
+def test_alerts_of_the_gateway_ask_for_metrics_that_it_has(start_gateway: StartGateway) -> None:
+    gateway = start_gateway()
+    text = get(f"http://127.0.0.1:{gateway.stats_port}/metrics").text
+    groups = {group["name"]: group["rules"] for group in yaml.safe_load(ALERTS.read_text())["groups"]}
+    for rule in groups["edgellm-gateway"]:
+        names, _ = names_and_labels(rule["expr"])
+        for name in names:
+            assert f'{name}{{proxy="boards"' in text, f"{name} in {rule['alert']}"
