@@ -9,7 +9,7 @@ import pytest
 
 from edgellm.config import AdmissionSettings, ModelSettings, Settings
 from edgellm.config.settings import EngineSettings
-from edgellm.errors import ModelSourceError
+from edgellm.errors import ConfigError, ModelSourceError
 from edgellm.runtime.llm import LLM
 from edgellm.service.load_estimate import load_bytes
 from edgellm.service.models import llm_arguments, model_specs, serving_settings
@@ -17,7 +17,7 @@ from edgellm.serving.settings import ServingSettings
 
 # Settings that are for serving, not for the runtime.
 SERVED = {
-    *("source", "name", "aliases", "replicas", "cpus", "sampling"),
+    *("kind", "source", "name", "aliases", "replicas", "cpus", "sampling"),
     *("required", "residency", "idle_timeout_seconds"),
     *("max_queued_requests", "queue_timeout_seconds", "request_timeout_seconds"),
     *("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice"),
@@ -78,3 +78,13 @@ def test_limits_of_a_model_go_before_those_of_all() -> None:
 
 def test_what_is_not_set_is_left_to_the_defaults() -> None:
     assert llm_arguments(ModelSettings(source="m")) == {"runtime": "auto", "executor": "auto"}
+
+
+def test_settings_of_text_models_are_refused_for_one_that_transcribes(tmp_path: Path) -> None:
+    settings = Settings(
+        cache_dir=tmp_path, models=(ModelSettings(source="whisper-tiny.en", max_batch_size=2, threads=1),)
+    )
+    with pytest.raises(ConfigError, match="max_batch_size is for models that make text"):
+        model_specs(settings)
+    (spec,) = model_specs(Settings(cache_dir=tmp_path, models=(ModelSettings(source="whisper-tiny.en", threads=1),)))
+    assert (spec.name, spec.kind) == ("whisper-tiny.en", "asr")
