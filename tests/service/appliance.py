@@ -5,12 +5,10 @@ Only what the wheel depends on is not copied: the packages of this environment a
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
-import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -21,8 +19,8 @@ import uvicorn
 from tests.lab.device import Device, Outcome
 from tests.lab.fixtures import MakeDevice
 from tests.lab.forwarding import ForwardedPort, connect_inside
+from tests.lab.wheels import native_module
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 DEPENDENCIES = "/opt/dependencies"
 UNIT = "edgellm.service"
 PREWARM = "edgellm-prewarm.service"
@@ -38,19 +36,6 @@ def dependencies_folder() -> Path:
     return Path(uvicorn.__file__).parents[1]
 
 
-def build_wheel(folder: Path) -> Path:
-    """The wheel of this checkout without its C++ part, which is taken as it was built."""
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "wheel", str(CHECKOUT), "--quiet", "--no-deps", "--no-build-isolation"),
-            *("--config-settings=wheel.cmake=false", f"--wheel-dir={folder}"),
-        ],
-        check=True,
-    )
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
 class Appliance:
     """What tests ask of a device that edgellm runs on."""
 
@@ -58,9 +43,19 @@ class Appliance:
         self.device = device
 
     @classmethod
-    def make(cls, make_device: MakeDevice, name: str, wheel: Path, model: Path | None) -> Appliance:
-        """Not booted yet. ``model`` is the folder of the default model, None for a device without any."""
-        read_only = {DEPENDENCIES: dependencies_folder()}
+    def make(
+        cls,
+        make_device: MakeDevice,
+        name: str,
+        wheel: Path,
+        model: Path | None,
+        more: Mapping[str, Path] | None = None,
+    ) -> Appliance:
+        """Not booted yet. ``model`` is the folder of the default model, None for a device without any.
+
+        ``more`` are other folders of this machine that the device sees.
+        """
+        read_only = {DEPENDENCIES: dependencies_folder(), **(more or {})}
         if model is not None:
             read_only[f"{MODELS}/{model.name}"] = model
         made = cls(make_device(name, read_only=read_only))
@@ -73,9 +68,7 @@ class Appliance:
         (site,) = (root / "opt/edgellm/lib").glob("python3.*/site-packages")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(site)
-        found = importlib.util.find_spec("edgellm._native")
-        assert found is not None, "the C++ module is not built"
-        native = Path(str(found.origin))
+        native = native_module()
         (site / "edgellm" / native.name).write_bytes(native.read_bytes())
         # As pip does: the service may not write what was compiled.
         subprocess.run(["chroot", root, "python3", "-m", "compileall", "-q", "/opt/edgellm/lib"], check=True)

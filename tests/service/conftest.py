@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from tests.lab.fixtures import MakeDevice, device_folder, make_device, rootfs
 from tests.lab.rootfs import PYTHON_OF_SUITE
-from tests.service.appliance import Appliance, build_wheel
+from tests.lab.wheels import build_wheel
+from tests.service.appliance import Appliance
+from tests.service.release_wheels import ReleaseWheels
 
 from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.source import resolve
@@ -32,6 +34,11 @@ def wheel(rootfs: Path, device_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def releases(wheel: Path, device_folder: Path) -> ReleaseWheels:
+    return ReleaseWheels(wheel, device_folder / "releases")
+
+
+@pytest.fixture(scope="session")
 def model_folder() -> Path:
     """Of the default model, downloaded when it is not there."""
     return resolve("smollm2-135m-instruct", models_dir(default_cache_dir(os.environ))).path.parent
@@ -41,8 +48,8 @@ def model_folder() -> Path:
 def make_appliance(make_device: MakeDevice, wheel: Path, model_folder: Path) -> MakeAppliance:
     """``make_appliance("name")``: not booted yet; ``with_model=False`` for one without the default model."""
 
-    def make(name: str, *, with_model: bool = True) -> Appliance:
-        return Appliance.make(make_device, name, wheel, model_folder if with_model else None)
+    def make(name: str, *, with_model: bool = True, more: Mapping[str, Path] | None = None) -> Appliance:
+        return Appliance.make(make_device, name, wheel, model_folder if with_model else None, more)
 
     return make
 

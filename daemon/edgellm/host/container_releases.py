@@ -57,13 +57,14 @@ class ContainerReleases:
         return int(source.size_bytes * factor), place
 
     def stage(self, source: Source) -> Release:
-        before = self.current()
+        before = self._inspect(CURRENT)
         try:
             name = self._pull(source.pinned_name) if source.pinned_name else self._load(source)
             release = self._inspect(name)
         finally:
             # An archive may bring a tag of its own, and this one is only ours to move.
-            run(["podman", "tag", before.digest, CURRENT])
+            if before is not None:
+                run(["podman", "tag", before.digest, CURRENT])
         if release is None:
             raise ReleaseSourceError(f"{name} is no image of edgellm: it lacks the label {VERSION_LABEL}")
         said = self.command(release, "--version")
@@ -126,7 +127,8 @@ class ContainerReleases:
         run(["podman", "tag", release.digest, CURRENT])
 
     def install(self, release: Release) -> None:
-        gpu = "yes" if any(line.startswith("AddDevice=") for line in self._unit_lines()) else "no"
+        lines = self._unit_lines()
+        gpu = "auto" if not lines else "yes" if any(line.startswith("AddDevice=") for line in lines) else "no"
         run(
             [
                 *(
@@ -184,6 +186,8 @@ class ContainerReleases:
     def _unit_lines(self) -> list[str]:
         try:
             return self._paths.at(PREWARM_UNIT).read_text().splitlines()
+        except FileNotFoundError:
+            return []  # not installed yet
         except OSError as error:
             raise UpgradeError(
                 f"{self._paths.at(PREWARM_UNIT)}: {error.strerror} — run edgellm install again"

@@ -53,7 +53,7 @@ def smoke_chat(paths: HostPaths, version: str | None = None) -> list[SmokeResult
 
     ``version`` is what the server must be.
     """
-    access = _Access.ask(_admin_socket(paths))
+    access = LocalAccess.ask(paths)
     if version is not None and access.version != version:
         raise UpgradeError(f"the server that answers is edgellm {access.version}, not {version}")
     health = access.request("GET", "/health/ready")
@@ -71,7 +71,7 @@ def _can_chat(model: Mapping[str, Any]) -> bool:
     return own.get("state") == "ready" and own.get("alias_of") is None and "text" in own.get("output_modalities", ())
 
 
-def _chat(access: _Access, model: str) -> SmokeResult:
+def _chat(access: LocalAccess, model: str) -> SmokeResult:
     body = {
         "model": model,
         "messages": [{"role": "user", "content": QUESTION}],
@@ -100,13 +100,13 @@ def _chat(access: _Access, model: str) -> SmokeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class LocalAnswer:
     status: int
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
+class LocalAccess:
     """Where the server is and a key of a few minutes, from the server itself over its admin socket."""
 
     url: str
@@ -115,7 +115,9 @@ class _Access:
     certificate_sha256: str | None
 
     @classmethod
-    def ask(cls, path: Path) -> _Access:
+    def ask(cls, paths: HostPaths) -> LocalAccess:
+        """Raises UpgradeError where no server answers."""
+        path = _admin_socket(paths)
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(ANSWER_DEADLINE_SECONDS)
@@ -137,7 +139,7 @@ class _Access:
         except (ValueError, KeyError, TypeError):
             raise UpgradeError(f"the server's admin socket {path} answered something that is no answer") from None
 
-    def request(self, method: str, path: str, body: object = None) -> _Answer:
+    def request(self, method: str, path: str, body: object = None) -> LocalAnswer:
         content = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         connection = self._connection()
@@ -146,7 +148,7 @@ class _Access:
             self._check_certificate(connection)
             connection.request(method, path, content, headers)
             response = connection.getresponse()
-            return _Answer(response.status, response.read(ANSWER_BYTES_MAX))
+            return LocalAnswer(response.status, response.read(ANSWER_BYTES_MAX))
         except (OSError, http.client.HTTPException) as error:
             raise UpgradeError(f"{path} was not answered: {str(error) or type(error).__name__}") from None
         finally:
@@ -171,7 +173,7 @@ class _Access:
                 raise UpgradeError(f"{self.url} shows another certificate than the server has")
 
 
-def _expect_json(answer: _Answer, what: str) -> dict[str, Any]:
+def _expect_json(answer: LocalAnswer, what: str) -> dict[str, Any]:
     if answer.status != http.client.OK:
         raise UpgradeError(f"{what} was answered with {answer.status}")
     try:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from edgellm.errors import (
     EdgeLLMError,
@@ -21,6 +21,7 @@ from edgellm.errors import (
     UpgradeReturnedError,
     VersionFloorError,
 )
+from edgellm.host.bundle_extras import bring_extras
 from edgellm.host.durable_file import write_durably
 from edgellm.host.engine_pins import let_go, pin_present
 from edgellm.host.host_state import HostState, Journey, Step, StepState
@@ -30,7 +31,8 @@ from edgellm.host.releases import Releases
 from edgellm.host.service_unit import ServiceUnit, reload_units
 from edgellm.host.smoke import SmokeResult, smoke_chat
 from edgellm.host.snapshot import drop_snapshot, has_snapshot, restore_snapshot, take_snapshot
-from edgellm.host.source import ENGINES, MODELS, Source
+from edgellm.host.source import Source
+from edgellm.host.upgrade_report import StepReport, UpgradeReport
 from edgellm.host.versions import Version
 
 READY_DEADLINE_SECONDS = 1800.0  # large models load from slow disks
@@ -39,59 +41,7 @@ KEPT_RELEASES = 2
 MEGABYTE_BYTES = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """``seconds`` is None when the step begins."""
-
-    step: Step
-    state: StepState
-    release: str | None
-    seconds: float | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        seconds = None if self.seconds is None else round(self.seconds, 3)
-        return {
-            "event": "step",
-            "step": self.step.value,
-            "state": self.state.value,
-            "release": self.release,
-            "seconds": seconds,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class UpgradeReport:
-    """``result`` is upgraded, rolled_back, unchanged, returned or down. ``serving`` is the release that answers."""
-
-    result: str
-    from_release: str
-    to_release: str | None
-    serving: str | None
-    step: str | None = None
-    reason: str | None = None
-    downtime_seconds: float | None = None
-    was_cut_short: bool = False
-    smoke: Sequence[SmokeResult] = field(default=())
-    journal: Sequence[str] = field(default=())
-    exit_code: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "event": "result",
-            "result": self.result,
-            "from": self.from_release,
-            "to": self.to_release,
-            "serving": self.serving,
-            "step": self.step,
-            "reason": self.reason,
-            "downtime_seconds": None if self.downtime_seconds is None else round(self.downtime_seconds, 3),
-            "requests_cut_short": self.was_cut_short,
-            "smoke": [one.as_json() for one in self.smoke],
-            "journal": list(self.journal),
-            "exit_code": self.exit_code,
-        }
-
-
+T = TypeVar("T")
 OnStep = Callable[[StepReport], None]
 
 
@@ -128,12 +78,58 @@ class Upgrade:
         if known is not None:
             self._refuse_below_floor(known.version)
             if known.id == current.id and config_file is None:
-                return UpgradeReport("unchanged", current.id, current.id, current.id)
+                if self._unit.is_active():
+                    return UpgradeReport("unchanged", current.id, current.id, current.id)
+                return self._serve(current, source, "started")
         if known is None or not self._releases.is_staged(known):
             self._refuse_without_room(source)
         config_text = None if config_file is None else str(config_file.absolute())
         journey = Journey(current, text, keep, config_file=config_text, floor=source.floor)
         return self._travel(journey, source)
+
+    def first(self, source: Source) -> UpgradeReport:
+        """Install from the source where nothing is installed yet. Doing it again goes on. Raises an UpgradeError."""
+        known = self._releases.identify(source)
+        if known is not None:
+            self._refuse_below_floor(known.version)
+        if known is None or not self._releases.is_staged(known):
+            self._refuse_without_room(source)
+        release = self._step(Step.STAGED, known, lambda: self._releases.stage(source))
+        self._refuse_below_floor(release.version)
+
+        def install() -> None:
+            self._releases.switch(release)
+            self._releases.install(release)
+            reload_units()
+
+        self._step(Step.SWITCHED, release, install)
+        return self._serve(release, source, "installed")
+
+    def _serve(self, release: Release, source: Source, result: str) -> UpgradeReport:
+        """There is none to go back to. Raises an UpgradeError."""
+        if source.extras is not None:
+            bring_extras(source.extras, self._paths)
+
+        def start() -> None:
+            self._releases.prewarm(release)
+            self._unit.start(self._ready_deadline_seconds)
+
+        self._step(Step.READY, release, start)
+        self._smoke = self._step(Step.SMOKE, release, lambda: smoke_chat(self._paths, release.version))
+        known = [one for one in self._state.releases() if one.id != release.id]
+        self._state.write_releases([*known, replace(release, time_seconds=time.time())])
+        if source.floor is not None:
+            self._state.raise_floor(Version(source.floor))
+        report = UpgradeReport(result, release.id, release.id, release.id, smoke=self._smoke)
+        self._state.end_journey(report.as_json())
+        return report
+
+    def _step(self, step: Step, release: Release | None, work: Callable[[], T]) -> T:
+        name, began = None if release is None else release.id, time.monotonic()
+        self._on_step(StepReport(step, StepState.BEGUN, name))
+        done = work()
+        self._on_step(StepReport(step, StepState.DONE, name, time.monotonic() - began))
+        return done
 
     def back_to(self, wanted: str | None, *, keep: int) -> UpgradeReport:
         """To a release that was kept; None is the one that served before. Raises an UpgradeError."""
@@ -240,21 +236,13 @@ class Upgrade:
             if checked.code != 0:
                 raise UpgradeError(f"{release.id} refuses the configuration: {checked.last_words}")
         if source is not None and source.extras is not None:
-            self._bring_extras(source.extras)
+            bring_extras(source.extras, self._paths)
         ours = {*journey.pinned_engines, *(name for one in self._state.releases() for name in one.pinned_engines)}
         pinned = pin_present(self._releases, journey.from_release, ours)
         journey = replace(journey, pinned_engines=sorted({*journey.pinned_engines, *pinned}))
         self._state.write_journey(journey)
         self._releases.prewarm(release)
         return journey
-
-    def _bring_extras(self, folder: Path) -> None:
-        """Engines and models of a bundle, to where prewarming looks for them."""
-        for name, target in ((ENGINES, "import"), (MODELS, "models")):
-            for path in sorted((folder / name).rglob("*")):
-                copy = self._paths.service_data / target / path.relative_to(folder / name)
-                if path.is_file() and not (copy.is_file() and copy.stat().st_size == path.stat().st_size):
-                    _copy_for_service(path, copy, self._paths.service_data)
 
     def _drain(self, journey: Journey) -> Journey:
         take_snapshot(self._paths, self._state.snapshot_of(journey.from_release))
@@ -418,31 +406,3 @@ class Upgrade:
 def _known(journey: Journey) -> Release:
     assert journey.to_release is not None  # noqa: S101  # staging is done
     return journey.to_release
-
-
-def _copy_for_service(source: Path, target: Path, owned_as: Path) -> None:
-    """The service's own file, there whole or not at all."""
-    status = owned_as.stat()
-    try:
-        for folder in reversed([one for one in target.parents if not one.exists()]):
-            folder.mkdir(mode=0o750)
-            shutil.chown(folder, status.st_uid, status.st_gid)
-        unfinished = target.with_name(f".{target.name}.unfinished")
-        shutil.copyfile(source, unfinished)
-        shutil.chown(unfinished, status.st_uid, status.st_gid)
-        unfinished.chmod(0o640)
-        unfinished.replace(target)
-    except OSError as error:
-        raise UpgradeError(f"{error.filename or target}: {error.strerror}") from None
-
-
-def report_line(value: Mapping[str, Any]) -> str:
-    """For people."""
-    if value["event"] == "step":
-        release = value["release"] or "the release"
-        return (
-            f"{value['step']:<9} {release} …"
-            if value["seconds"] is None
-            else (f"{value['step']:<9} {release}: done ({value['seconds']:.1f} s)")
-        )
-    return f"{value['result']}: {value['serving'] or 'nothing'} serves"

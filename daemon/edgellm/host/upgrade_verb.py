@@ -17,14 +17,14 @@ from edgellm.errors import (
     ServiceDownError,
     UpgradeReturnedError,
 )
-from edgellm.host.container_releases import ContainerReleases
 from edgellm.host.host_state import HostState
+from edgellm.host.installed_mode import installed_kind, releases_of, releases_of_kind
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind
 from edgellm.host.releases import Releases
 from edgellm.host.source import open_source
-from edgellm.host.upgrade import KEPT_RELEASES, READY_DEADLINE_SECONDS, StepReport, Upgrade, UpgradeReport, report_line
-from edgellm.host.venv_releases import VenvReleases
+from edgellm.host.upgrade import KEPT_RELEASES, READY_DEADLINE_SECONDS, Upgrade
+from edgellm.host.upgrade_report import StepReport, UpgradeReport, report_line
 from edgellm.host.versions import Version
 
 KEPT_RELEASES_MAX = 100
@@ -49,6 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         help="go back to a release that was kept, by its id or version (default: the one that served before)",
+    )
+    parser.add_argument(
+        "--install",
+        metavar="venv|container",
+        choices=[kind.value for kind in Kind],
+        help="install from SOURCE in this mode, where edgellm is not installed yet",
     )
     parser.add_argument("--list", action="store_true", help="show the releases that are kept, and the last upgrade")
     parser.add_argument("--resume", action="store_true", help="go on with an upgrade that was interrupted")
@@ -99,11 +105,15 @@ def run(namespace: argparse.Namespace) -> int:
         raise _UsageError(f"{said} — see edgellm upgrade --help")
     if os.geteuid() != 0:
         raise ConfigError("edgellm upgrade changes the system — run it as root")
+    if namespace.install is not None and namespace.source is None:
+        raise _UsageError("--install needs a SOURCE — see edgellm upgrade --help")
     paths = HostPaths()
     state = HostState(paths)
     if namespace.raise_floor is not None:
         return _raise_floor(state, namespace.raise_floor)
-    releases = releases_of(paths)
+    releases = releases_of(paths) if namespace.install is None else releases_of_kind(Kind(namespace.install), paths)
+    if namespace.install is not None and paths.installed_record.exists():
+        raise ConfigError("edgellm is installed here already — leave --install out, to upgrade it")
     if namespace.list:
         return _list(state, releases, as_json=namespace.json)
     # A terminal that closes ends no upgrade halfway; an interruption puts back what was.
@@ -112,11 +122,11 @@ def run(namespace: argparse.Namespace) -> int:
     output = _Output(as_json=namespace.json)
     with state.locked():
         upgrade = Upgrade(paths, state, releases, output.step, ready_deadline_seconds=namespace.ready_timeout)
-        return output.result(_go(namespace, paths, upgrade, releases))
+        return output.result(_go(namespace, paths, upgrade))
 
 
-def _go(namespace: argparse.Namespace, paths: HostPaths, upgrade: Upgrade, releases: Releases) -> UpgradeReport | None:
-    kind = Kind.VENV if isinstance(releases, VenvReleases) else Kind.CONTAINER
+def _go(namespace: argparse.Namespace, paths: HostPaths, upgrade: Upgrade) -> UpgradeReport | None:
+    kind = installed_kind(paths) if namespace.install is None else Kind(namespace.install)
     if namespace.recover:
         return upgrade.recover()
     if namespace.resume:
@@ -126,22 +136,10 @@ def _go(namespace: argparse.Namespace, paths: HostPaths, upgrade: Upgrade, relea
     if namespace.config is not None and not namespace.config.is_file():
         raise ConfigError(f"--config {namespace.config} is not there")
     source = open_source(namespace.source, kind, paths, sha256=namespace.sha256)
+    if namespace.install is not None:
+        return upgrade.first(source)
     text = namespace.source if source.pinned_name else str(Path(namespace.source).absolute())
     return upgrade.to_source(source, text, keep=namespace.keep, config_file=namespace.config)
-
-
-def releases_of(paths: HostPaths) -> Releases:
-    """Of the mode that edgellm is installed in. Raises ConfigError where it is not."""
-    try:
-        mode = json.loads(paths.installed_record.read_bytes())["mode"]
-        kind = Kind(mode)
-    except FileNotFoundError:
-        raise ConfigError(
-            f"{paths.installed_record} is not there: edgellm is not installed here — run edgellm install first"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ConfigError(f"{paths.installed_record} is damaged — run edgellm install again") from None
-    return VenvReleases(paths) if kind is Kind.VENV else ContainerReleases(paths)
 
 
 def _raise_floor(state: HostState, text: str) -> int:

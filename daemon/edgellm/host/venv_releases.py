@@ -163,7 +163,8 @@ class VenvReleases:
             replace_link(link, str(target))
 
     def install(self, release: Release) -> None:
-        gpu = "yes" if GPU_DROP_IN in installed_files(self._paths) else "no"
+        installed = installed_files(self._paths)
+        gpu = "auto" if not installed else "yes" if GPU_DROP_IN in installed else "no"
         run([*_program(self.folder_of(release)), "install", "--mode", "venv", "--gpu", gpu])
 
     def drop(self, release: Release) -> None:

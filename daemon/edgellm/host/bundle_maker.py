@@ -1,0 +1,296 @@
+"""Makes the offline bundle: one folder for a USB stick that installs or upgrades a board without a network.
+
+The same inputs give the same bytes: names are sorted, times and modes are fixed, ed25519 signs the same each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Any
+
+from edgellm.errors import EdgeLLMError, ReleaseSourceError
+from edgellm.host.bundle_manifest import (
+    MANIFEST,
+    MANIFEST_SIGNATURE,
+    BundleFile,
+    BundleManifest,
+    read_manifest,
+    sha256_of,
+    verify_files,
+)
+from edgellm.host.signature import sign
+from edgellm.host.source import ENGINES, IMAGE_ARCHIVE, MODELS, WHEELS, wheel_version
+from edgellm.host.versions import Version
+
+COLLECTION = "collection"
+SBOM = "sbom.cdx.json"
+INSTALL = "install.sh"
+HOST_TOOL = "host.pyz"
+CONFIGURATION = "edgellm.toml"
+FIXED_TIME_SECONDS = 315532800  # 1980-01-01, the first that every archive format knows
+FILE_MODE, PROGRAM_MODE, FOLDER_MODE = 0o644, 0o755, 0o755
+MEGABYTE_BYTES = 1_000_000
+# What install.sh reads from the manifest with sed.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@/-]*")
+_LEFT_OUT = {".git", "__pycache__", ".ansible", ".pytest_cache"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`image/bundle`. Errors are one line on standard error."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        make_bundle(chosen)
+    except EdgeLLMError as error:
+        sys.stderr.write(f"bundle: {' '.join(str(error).split())}\n")
+        return error.exit_code
+    except OSError as error:
+        sys.stderr.write(f"bundle: {error.filename}: {error.strerror}\n")
+        return 73
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="image/bundle", description="Makes an offline bundle: what a board needs to be installed or upgraded."
+    )
+    parser.add_argument("output", metavar="FOLDER", type=Path, help="the bundle's folder, which must not exist")
+    parser.add_argument("--wheels", metavar="FOLDER", type=Path, help="wheels of edgellm and all that it needs")
+    parser.add_argument("--image-archive", metavar="FILE", type=Path, help="a container image, of podman save")
+    parser.add_argument("--image-version", metavar="VERSION", help="edgellm's in the image, where no wheel says it")
+    parser.add_argument(
+        "--engine", metavar="FILE", type=Path, action="append", default=[], help="an archive of edgellm engine export"
+    )
+    parser.add_argument(
+        "--model", metavar="PATH", type=Path, action="append", default=[], help="a model's folder or file of a cache"
+    )
+    parser.add_argument("--collection", metavar="PATH", type=Path, help="the Ansible collection: its folder or archive")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="the configuration of boards that have none yet")
+    parser.add_argument("--sbom", metavar="FILE", type=Path, help="a bill of materials in place of the wheels' own")
+    parser.add_argument("--floor", metavar="VERSION", help="the oldest version that may run on a board from then on")
+    parser.add_argument(
+        "--architecture", metavar="NAME", default=platform.machine(), help="as uname -m has it, or any (default: this)"
+    )
+    parser.add_argument("--sign", metavar="KEY", type=Path, required=True, help="a private key of ssh-keygen")
+    parser.add_argument("--archive", metavar="FILE", type=Path, help="the bundle as a tar file, too")
+    return parser
+
+
+def make_bundle(chosen: argparse.Namespace) -> BundleManifest:
+    """Raises EdgeLLMError that names the file, or OSError. What was made of the folder is gone then."""
+    output: Path = chosen.output
+    if output.exists():
+        raise ReleaseSourceError(f"{output} is there already — choose another folder, or remove it")
+    if chosen.wheels is None and chosen.image_archive is None:
+        raise ReleaseSourceError("nothing would be installed — give --wheels, --image-archive or both")
+    version = _version_of(chosen)
+    if chosen.floor is not None:
+        _require_version("--floor", chosen.floor)
+    output.mkdir(parents=True)
+    try:
+        for name, source in _contents(chosen):
+            _put(source, output / name)
+        _write(output / HOST_TOOL, _host_tool())
+        if chosen.sbom is None:
+            _write(output / SBOM, _bill_of_materials(version, sorted((output / WHEELS).glob("*.whl"))))
+        files = {name: BundleFile((output / name).stat().st_size, sha256_of(output / name)) for name in _names(output)}
+        manifest = BundleManifest(version, chosen.architecture, chosen.floor, files)
+        _write(output / MANIFEST, manifest_text(manifest).encode())
+        _fix_modes(output)
+        sign(output / MANIFEST, chosen.sign)
+        _fix_modes(output)
+        began = time.monotonic()
+        verify_files(output, read_manifest(output))
+        seconds = time.monotonic() - began
+    except BaseException:
+        shutil.rmtree(output, ignore_errors=True)
+        raise
+    if chosen.archive is not None:
+        write_archive(output, chosen.archive)
+    _tell(output, manifest, seconds)
+    return manifest
+
+
+def manifest_text(manifest: BundleManifest) -> str:
+    """A line for each file, so that a shell can read them."""
+    value = manifest.as_json()
+    files = value.pop("files")
+    head = json.dumps(value, indent=1)[:-2]
+    lines = [f"  {json.dumps(name)}: {json.dumps(files[name], sort_keys=True)}" for name in sorted(files)]
+    return head + ',\n "files": {\n' + ",\n".join(lines) + "\n }\n}\n"
+
+
+def write_archive(folder: Path, target: Path) -> None:
+    """A tar of the folder under its name."""
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    with tarfile.open(unfinished, "w", format=tarfile.PAX_FORMAT) as archive:
+        for name in [*_names(folder), MANIFEST, MANIFEST_SIGNATURE]:
+            path = folder / name
+            entry = tarfile.TarInfo(f"{folder.name}/{name}")
+            entry.size, entry.mtime = path.stat().st_size, FIXED_TIME_SECONDS
+            entry.mode = PROGRAM_MODE if name == INSTALL else FILE_MODE
+            with path.open("rb") as stream:
+                archive.addfile(entry, stream)
+    unfinished.replace(target)
+
+
+def _contents(chosen: argparse.Namespace) -> Iterator[tuple[str, Path]]:
+    """Name in the bundle and the file that it is made of."""
+    yield INSTALL, _beside_the_image_folder("install.sh")
+    if chosen.wheels is not None:
+        for wheel in sorted(chosen.wheels.glob("*.whl")):
+            yield f"{WHEELS}/{wheel.name}", wheel
+    if chosen.image_archive is not None:
+        yield IMAGE_ARCHIVE, _file(chosen.image_archive)
+    for engine in chosen.engine:
+        yield f"{ENGINES}/{engine.name}", _file(engine)
+    for model in chosen.model:
+        yield from _below(model, f"{MODELS}/{model.name}")
+    if chosen.collection is not None:
+        yield from _below(chosen.collection, f"{COLLECTION}/{chosen.collection.name}")
+    if chosen.config is not None:
+        yield CONFIGURATION, _file(chosen.config)
+    if chosen.sbom is not None:
+        yield SBOM, _file(chosen.sbom)
+
+
+def _below(path: Path, name: str) -> Iterator[tuple[str, Path]]:
+    if path.is_file():
+        yield name, path
+        return
+    if not path.is_dir():
+        raise ReleaseSourceError(f"{path} is not there")
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and not _LEFT_OUT & set(file.relative_to(path).parts) and not file.name.endswith(".lock"):
+            yield f"{name}/{file.relative_to(path).as_posix()}", file
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise ReleaseSourceError(f"{path} is no file that is there")
+    return path
+
+
+def _beside_the_image_folder(name: str) -> Path:
+    path = Path(__file__).resolve().parents[3] / "image" / name
+    if not path.is_file():
+        raise ReleaseSourceError(f"{path} is not there — make bundles from a checkout of edgellm")
+    return path
+
+
+def _put(source: Path, target: Path) -> None:
+    name = str(target)
+    if not _NAME.fullmatch(target.name):
+        raise ReleaseSourceError(f"{source}: a bundle's names have letters, digits and . _ + @ - alone — rename it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        raise ReleaseSourceError(f"{source}: {name} would be there twice — rename one of them")
+    shutil.copyfile(source, target)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _host_tool() -> bytes:
+    # Imported here: the service's code, which the host tool itself does without.
+    import importlib
+
+    made = importlib.import_module("edgellm.service.install.host_tool").host_tool()
+    assert isinstance(made, bytes)  # noqa: S101  # the module is found by name
+    return made
+
+
+def _names(folder: Path) -> list[str]:
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    return sorted(name for name in names if name not in (MANIFEST, MANIFEST_SIGNATURE))
+
+
+def _fix_modes(folder: Path) -> None:
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(FOLDER_MODE if path.is_dir() else PROGRAM_MODE if path.name == INSTALL else FILE_MODE)
+        os.utime(path, (FIXED_TIME_SECONDS, FIXED_TIME_SECONDS))
+
+
+def _version_of(chosen: argparse.Namespace) -> str:
+    if chosen.wheels is not None:
+        found = sorted(chosen.wheels.glob("edgellm-*.whl"))
+        if len(found) != 1:
+            raise ReleaseSourceError(f"--wheels {chosen.wheels} needs one wheel of edgellm, and has {len(found)}")
+        version = wheel_version(found[0])
+        if chosen.image_version not in (None, version):
+            raise ReleaseSourceError(f"--image-version {chosen.image_version} differs from the wheel's {version}")
+        return version
+    if chosen.image_version is None:
+        raise ReleaseSourceError("--image-version is missing: without wheels nothing else says the version")
+    _require_version("--image-version", chosen.image_version)
+    return str(chosen.image_version)
+
+
+def _require_version(option: str, text: str) -> None:
+    try:
+        Version(text)
+    except ValueError as error:
+        raise ReleaseSourceError(f"{option}: {error}") from None
+
+
+def _bill_of_materials(version: str, wheels: Sequence[Path]) -> bytes:
+    """CycloneDX 1.5, from what the wheels say of themselves."""
+    components = [_component(wheel) for wheel in wheels]
+    value = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {"component": {"type": "application", "name": "edgellm", "version": version}},
+        "components": components,
+    }
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _component(wheel: Path) -> dict[str, Any]:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = [one for one in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", one)]
+            headers = HeaderParser().parsestr(archive.read(name).decode("utf-8", "replace"))
+    except (OSError, zipfile.BadZipFile, ValueError):
+        raise ReleaseSourceError(f"{wheel} is damaged — get it anew") from None
+    project = re.sub(r"[-_.]+", "-", headers["Name"]).lower()
+    found: dict[str, Any] = {
+        "type": "library",
+        "name": project,
+        "version": headers["Version"],
+        "purl": f"pkg:pypi/{project}@{headers['Version']}",
+        "hashes": [{"alg": "SHA-256", "content": sha256_of(wheel)}],
+    }
+    licence = headers.get("License-Expression") or headers.get("License")
+    if licence and "\n" not in licence:
+        found["licenses"] = [{"license": {"name": licence}}]
+    return found
+
+
+def _tell(output: Path, manifest: BundleManifest, verify_seconds: float) -> None:
+    total_bytes = sum(file.size_bytes for file in manifest.files.values())
+    parts: dict[str, int] = {}
+    for name, file in manifest.files.items():
+        part = name.partition("/")[0]
+        parts[part] = parts.get(part, 0) + file.size_bytes
+    for part, size_bytes in sorted(parts.items()):
+        print(f"{part:<16} {size_bytes / MEGABYTE_BYTES:>9.1f} MB")
+    print(f"{'in all':<16} {total_bytes / MEGABYTE_BYTES:>9.1f} MB, {len(manifest.files)} files")
+    rate = total_bytes / MEGABYTE_BYTES / verify_seconds if verify_seconds else 0.0
+    print(f"{output}: edgellm {manifest.version}, signed; verified in {verify_seconds:.1f} s ({rate:.0f} MB/s)")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""What an upgrade says: a line for each step, and one at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgellm.host.host_state import Step, StepState
+from edgellm.host.smoke import SmokeResult
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """``seconds`` is None when the step begins."""
+
+    step: Step
+    state: StepState
+    release: str | None
+    seconds: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        seconds = None if self.seconds is None else round(self.seconds, 3)
+        return {
+            "event": "step",
+            "step": self.step.value,
+            "state": self.state.value,
+            "release": self.release,
+            "seconds": seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeReport:
+    """``result`` is upgraded, rolled_back, unchanged, installed, started, returned or down.
+
+    ``serving`` is the release that answers.
+    """
+
+    result: str
+    from_release: str
+    to_release: str | None
+    serving: str | None
+    step: str | None = None
+    reason: str | None = None
+    downtime_seconds: float | None = None
+    was_cut_short: bool = False
+    smoke: Sequence[SmokeResult] = field(default=())
+    journal: Sequence[str] = field(default=())
+    exit_code: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "event": "result",
+            "result": self.result,
+            "from": self.from_release,
+            "to": self.to_release,
+            "serving": self.serving,
+            "step": self.step,
+            "reason": self.reason,
+            "downtime_seconds": None if self.downtime_seconds is None else round(self.downtime_seconds, 3),
+            "requests_cut_short": self.was_cut_short,
+            "smoke": [one.as_json() for one in self.smoke],
+            "journal": list(self.journal),
+            "exit_code": self.exit_code,
+        }
+
+
+def report_line(value: Mapping[str, Any]) -> str:
+    """For people."""
+    if value["event"] == "step":
+        release = value["release"] or "the release"
+        return (
+            f"{value['step']:<9} {release} …"
+            if value["seconds"] is None
+            else (f"{value['step']:<9} {release}: done ({value['seconds']:.1f} s)")
+        )
+    return f"{value['result']}: {value['serving'] or 'nothing'} serves"

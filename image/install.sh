@@ -1,0 +1,102 @@
+#!/bin/sh
+# Installs edgellm from this bundle, or upgrades it, without a network. Nothing of the bundle is run before all of it is
+# verified: the signature of manifest.json, then the SHA-256 of every file that it names, then that there are no others.
+#
+#   sudo sh install.sh --key PUBLISHER.pub             the first time: whose bundles this machine is to trust
+#   sudo sh install.sh [--mode venv|container]         from then on
+#   sh install.sh --verify-only --key PUBLISHER.pub    look, and change nothing
+set -eu
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+trusted=/etc/edgellm/trusted-keys
+mode=
+key=
+verify_only=
+
+refuse() {
+    echo "install: $2" >&2
+    exit "$1"
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    --key | --mode)
+        [ $# -ge 2 ] || refuse 64 "$1 needs a value"
+        if [ "$1" = --key ]; then key=$2; else mode=$2; fi
+        shift 2
+        ;;
+    --verify-only)
+        verify_only=1
+        shift
+        ;;
+    *) refuse 64 "$1 is no option — sed -n 2,8p install.sh shows them" ;;
+    esac
+done
+case $mode in '' | venv | container) ;; *) refuse 64 "--mode is venv or container, not $mode" ;; esac
+[ -n "$verify_only" ] || [ "$(id -u)" = 0 ] || refuse 77 "this changes the system — run it as root"
+command -v ssh-keygen >/dev/null || refuse 69 "ssh-keygen is not here, and checks the signature — install openssh-client"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+# Who signed it.
+for file in "$trusted"/*.pub ${key:+"$key"}; do
+    [ -f "$file" ] || continue
+    sed -n 's/^\(ssh-ed25519\|ecdsa-sha2-[^ ]*\|sk-[^ ]*\|ssh-rsa\) \([A-Za-z0-9+\/=]*\).*/edgellm namespaces="edgellm-bundle" \1 \2/p' \
+        "$file" >>"$work/allowed"
+done
+[ -z "$key" ] || [ -f "$key" ] || refuse 66 "--key $key is not there"
+[ -s "$work/allowed" ] || refuse 77 "this machine trusts nobody's bundles yet — give --key with the publisher's public key"
+for name in manifest.json manifest.json.sig; do
+    [ -f "$here/$name" ] && [ ! -L "$here/$name" ] || refuse 77 "$here/$name is missing — copy the bundle anew"
+done
+# A copy: a stick may not give the same bytes twice.
+cp "$here/manifest.json" "$here/manifest.json.sig" "$work/"
+ssh-keygen -Y verify -f "$work/allowed" -I edgellm -n edgellm-bundle -s "$work/manifest.json.sig" \
+    <"$work/manifest.json" >"$work/said" 2>&1 ||
+    refuse 77 "$here/manifest.json is not signed by a key that this machine trusts, or was changed"
+
+# What is in it.
+sed -n 's/^  "\([A-Za-z0-9][A-Za-z0-9._+@\/-]*\)": {"sha256": "\([0-9a-f]\{64\}\)", "size_bytes": [0-9]*},\{0,1\}$/\2  \1/p' \
+    "$work/manifest.json" >"$work/sums"
+[ "$(wc -l <"$work/sums")" = "$(grep -c '"sha256"' "$work/manifest.json")" ] ||
+    refuse 77 "$here/manifest.json has lines that this program cannot read"
+cd "$here"
+sed 's/^[0-9a-f]*  //' "$work/sums" | LC_ALL=C sort >"$work/named"
+find . ! -type d ! -path ./manifest.json ! -path ./manifest.json.sig | sed 's/^\.\///' | LC_ALL=C sort >"$work/present"
+LC_ALL=C comm -13 "$work/named" "$work/present" >"$work/extra"
+[ ! -s "$work/extra" ] || refuse 77 "$here/$(head -n 1 "$work/extra") is not in the bundle's manifest — remove it"
+LC_ALL=C comm -23 "$work/named" "$work/present" >"$work/missing"
+[ ! -s "$work/missing" ] || refuse 77 "$here/$(head -n 1 "$work/missing") is missing — copy the bundle anew"
+find . -type l | sed 's/^\.\///' >"$work/links"
+[ ! -s "$work/links" ] || refuse 77 "$here/$(head -n 1 "$work/links") is a link, no file — copy the bundle anew"
+began=$(date +%s)
+LC_ALL=C sha256sum -c "$work/sums" >"$work/checked" 2>/dev/null || {
+    wrong=$(sed -n 's/: FAILED.*//p' "$work/checked" | head -n 1)
+    refuse 77 "$here/$wrong was changed — copy the bundle anew"
+}
+seconds=$(($(date +%s) - began))
+size_kib=$(du -sk . | cut -f 1)
+[ "$seconds" -gt 0 ] || seconds=1
+echo "verified: $(wc -l <"$work/sums") files, $((size_kib / 1024)) MiB, about $((size_kib / 1024 / seconds)) MiB/s"
+[ -z "$verify_only" ] || exit 0
+
+if [ -n "$key" ]; then
+    mkdir -p "$trusted"
+    cp "$key" "$trusted/$(basename -- "$key" .pub).pub"
+    chmod 755 "$trusted"
+    chmod 644 "$trusted"/*.pub
+fi
+if [ -f /usr/local/lib/edgellm/installed.json ]; then
+    exec python3 -I host.pyz upgrade "$here"
+fi
+if [ -z "$mode" ]; then
+    if [ -f image.tar ] && command -v podman >/dev/null; then mode=container; else mode=venv; fi
+fi
+if [ -f edgellm.toml ] && [ ! -f /etc/edgellm/edgellm.toml ]; then
+    mkdir -p /etc/edgellm
+    cp edgellm.toml /etc/edgellm/edgellm.toml
+    chmod 644 /etc/edgellm/edgellm.toml
+fi
+exec python3 -I host.pyz upgrade "$here" --install "$mode"

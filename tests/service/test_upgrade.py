@@ -1,0 +1,174 @@
+"""edgellm upgrade on a device: the new release serves, or the one of before does, and nothing in between."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from tests.lab.wheels import dependency_wheels
+from tests.service.appliance import READY_SECONDS, UNIT, Appliance
+from tests.service.conftest import MakeAppliance, Say
+from tests.service.release_wheels import FOLDER, ReleaseWheels
+from tests.service.upgrading import Upgraded, releases_of, serving_version, upgrade, upgrading
+
+STEPS = ["staged", "drained", "switched", "ready", "smoke", "kept"]
+ENVIRONMENTS = "/opt/edgellm-releases"
+
+
+@pytest.fixture(scope="module")
+def appliance(make_appliance: MakeAppliance, releases: ReleaseWheels) -> Appliance:
+    return make_appliance("upgrade", more={FOLDER: releases.folder}).serve()
+
+
+def done_steps(outcome: Upgraded) -> list[str]:
+    return [step for step, state in outcome.steps if state == "done"]
+
+
+def test_a_good_release_takes_over_and_a_running_answer_is_finished(
+    appliance: Appliance, releases: ReleaseWheels, say: Say
+) -> None:
+    source = releases.good("0.2.0")
+    outcomes: list[Upgraded] = []
+    upgrading_thread = threading.Thread(target=lambda: outcomes.append(upgrade(appliance, source)))
+    with appliance.stream(max_tokens=600) as events:
+        upgrading_thread.start()
+        chunks = list(events)
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+    upgrading_thread.join()
+    (outcome,) = outcomes
+    assert outcome.code == 0, outcome.output
+    assert done_steps(outcome) == STEPS
+    assert outcome.report["result"] == "upgraded"
+    assert outcome.report["from"].startswith("0.1.0-")
+    assert outcome.report["serving"] == outcome.report["to"]
+    assert outcome.report["requests_cut_short"] is False
+    (smoke,) = outcome.report["smoke"]
+    assert (smoke["version"], smoke["model"]) == ("0.2.0", "smollm2-135m-instruct")
+    assert serving_version(appliance) == "0.2.0"
+    assert appliance.chat().status_code == 200
+    say(
+        f"upgrade: {', '.join(f'{step} {seconds:.1f} s' for step, seconds in outcome.seconds.items())}; "
+        f"down {outcome.report['downtime_seconds']:.1f} s, the drain of a running answer included"
+    )
+
+
+def test_the_release_that_serves_already_changes_nothing(appliance: Appliance, releases: ReleaseWheels) -> None:
+    pid = appliance.pid()
+    outcome = upgrade(appliance, releases.good("0.2.0"))
+    assert (outcome.code, outcome.report["result"], outcome.steps) == (0, "unchanged", [])
+    assert appliance.pid() == pid
+
+
+@pytest.mark.parametrize(
+    ("how", "step"),
+    [
+        ("does-not-run", "staged"),
+        ("prepares-nothing", "staged"),
+        ("ends-at-its-start", "ready"),
+        ("crashes-at-its-start", "ready"),
+        ("is-never-ready", "ready"),
+        ("answers-nothing", "smoke"),
+    ],
+)
+def test_after_a_broken_release_the_one_of_before_answers(
+    appliance: Appliance, releases: ReleaseWheels, how: str, step: str, say: Say
+) -> None:
+    before, pid = serving_version(appliance), appliance.pid()
+    appliance.configure("# as it was before\n")
+    outcome = upgrade(appliance, releases.broken(how), "--ready-timeout", "20")
+    assert outcome.code == 76, outcome.output
+    report = outcome.report
+    assert (report["result"], report["step"], report["exit_code"]) == ("returned", step, 76)
+    assert report["serving"] == report["from"]
+    assert report["reason"]
+    assert serving_version(appliance) == before
+    assert (appliance.pid() == pid) == (step == "staged"), "a release that fails early costs no restart"
+    assert appliance.chat().status_code == 200
+    assert "as it was before" in appliance.device.read("/etc/edgellm/edgellm.toml")
+    listed = releases_of(appliance)
+    assert listed["last"]["reason"] == report["reason"]
+    assert listed["under_way"] is None
+    assert "0.9.9" not in appliance.device.run("ls", ENVIRONMENTS).output
+    if step != "staged":
+        assert report["journal"] or how == "is-never-ready"
+        say(f"{how}: down {report['downtime_seconds']:.1f} s")
+
+
+def test_a_rollback_brings_release_and_configuration_back(appliance: Appliance) -> None:
+    appliance.configure("# of the later release\n")
+    outcome = upgrade(appliance, "--rollback")
+    assert outcome.code == 0, outcome.output
+    assert outcome.report["result"] == "rolled_back"
+    assert serving_version(appliance) == "0.1.0"
+    assert "of the later release" not in appliance.device.read("/etc/edgellm/edgellm.toml")
+    again = upgrade(appliance, "--rollback", "0.2.0")
+    assert again.code == 0, again.output
+    assert serving_version(appliance) == "0.2.0"
+    assert "of the later release" in appliance.device.read("/etc/edgellm/edgellm.toml")
+    absent = upgrade(appliance, "--rollback", "0.1.5")
+    assert absent.code == 66
+    assert "no release 0.1.5 is kept on this machine — kept are: 0.1.0-" in absent.output
+
+
+def test_a_folder_of_wheels_is_installed_without_a_network_and_old_releases_go(
+    appliance: Appliance, releases: ReleaseWheels, say: Say
+) -> None:
+    engines = appliance.device.run("ls", "/var/lib/edgellm/engines").output.split()
+    outcome = upgrade(appliance, releases.with_dependencies("0.3.0", dependency_wheels()), "--keep", "1")
+    assert outcome.code == 0, outcome.output
+    say(f"staging with all dependencies: {outcome.seconds['staged']:.1f} s")
+    listed = releases_of(appliance)
+    assert listed["current"]["version"] == "0.3.0"
+    assert [one["version"] for one in listed["kept"]] == ["0.2.0"]
+    assert len(appliance.device.run("ls", ENVIRONMENTS).output.split()) == 2
+    assert set(engines) <= set(appliance.device.run("ls", "/var/lib/edgellm/engines").output.split())
+    assert appliance.chat().status_code == 200
+
+
+def test_a_second_upgrade_at_the_same_time_is_refused(appliance: Appliance, releases: ReleaseWheels) -> None:
+    with upgrading(appliance, releases.good("0.4.0")) as first:
+        assert first.stdout is not None
+        assert '"begun"' in first.stdout.readline()
+        second = upgrade(appliance, releases.good("0.5.0"))
+        assert second.code == 75
+        assert "another upgrade runs on this machine (pid " in second.output
+        first.stdout.read()
+        assert first.wait() == 0
+    assert serving_version(appliance) == "0.4.0"
+
+
+def test_a_full_disk_is_refused_with_numbers(appliance: Appliance, releases: ReleaseWheels) -> None:
+    pid = appliance.pid()
+    appliance.device.run("mkdir", "-p", "/mnt/environments")
+    appliance.device.run("mount", "--bind", ENVIRONMENTS, "/mnt/environments")
+    appliance.device.run("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", ENVIRONMENTS)
+    appliance.device.run("sh", "-c", f"cp -a /mnt/environments/. {ENVIRONMENTS}/ || true")
+    try:
+        refused = upgrade(appliance, releases.good("0.6.0"))
+    finally:
+        appliance.device.run("umount", ENVIRONMENTS)
+        appliance.device.run("umount", "/mnt/environments")
+    assert refused.code == 73, refused.output
+    assert f"{ENVIRONMENTS}: the release needs up to " in refused.output
+    assert (refused.steps, appliance.pid()) == ([], pid)
+    assert appliance.chat().status_code == 200
+
+
+def test_versions_below_the_floor_are_refused_by_name(appliance: Appliance, releases: ReleaseWheels) -> None:
+    appliance.device.run("/usr/local/bin/edgellm", "upgrade", "--raise-floor", "0.4.0")
+    pid = appliance.pid()
+    for arguments in ([releases.good("0.2.0")], ["--rollback"]):
+        refused = upgrade(appliance, *arguments)
+        assert refused.code == 77, refused.output
+        assert "older than 0.4.0, the oldest version that this machine may run" in refused.output
+    appliance.device.run("/usr/local/bin/edgellm", "upgrade", "--raise-floor", "0.1.0")
+    assert releases_of(appliance)["version_floor"] == "0.4.0"
+    assert appliance.pid() == pid
+
+
+def test_a_service_that_was_stopped_is_upgraded_too(appliance: Appliance, releases: ReleaseWheels) -> None:
+    appliance.device.run("systemctl", "stop", UNIT)
+    outcome = upgrade(appliance, releases.good("0.6.0"))
+    assert outcome.code == 0, outcome.output
+    appliance.device.wait_for(appliance.is_active, "a server", READY_SECONDS)
+    assert serving_version(appliance) == "0.6.0"

@@ -1,0 +1,233 @@
+"""The offline bundle: the same bytes each time, and not one of them can be changed unnoticed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgellm.errors import EdgeLLMError, ReleaseSourceError, ReleaseUntrustedError
+from edgellm.host.bundle_manifest import read_manifest
+from edgellm.host.paths import HostPaths
+from edgellm.host.release import Kind
+from edgellm.host.source import open_source
+
+BUNDLE = Path(__file__).resolve().parents[3] / "image/bundle"
+
+
+def make_inputs(folder: Path) -> list[str]:
+    """A bundle's options, with something of every kind."""
+    wheels = folder / "wheels"
+    wheels.mkdir(parents=True)
+    for name, version in (("edgellm", "0.2.0"), ("library", "1.0")):
+        with zipfile.ZipFile(wheels / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+            metadata = f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nLicense-Expression: MIT\n\n"
+            archive.writestr(zipfile.ZipInfo(f"{name}-{version}.dist-info/METADATA"), metadata)
+    (folder / "image.oci").write_bytes(b"layers" * 1000)
+    (folder / "engine.tar.zst").write_bytes(b"engine" * 1000)
+    (folder / "model").mkdir()
+    (folder / "model/model.gguf").write_bytes(b"GGUF" * 1000)
+    (folder / "collection").mkdir()
+    (folder / "collection/galaxy.yml").write_text("name: appliance\n")
+    (folder / "edgellm.toml").write_text("[server]\nport = 8000\n")
+    return [
+        *("--wheels", str(wheels), "--image-archive", str(folder / "image.oci")),
+        *("--engine", str(folder / "engine.tar.zst"), "--model", str(folder / "model")),
+        *("--collection", str(folder / "collection"), "--config", str(folder / "edgellm.toml")),
+        *("--floor", "0.1.0", "--architecture", "any"),
+    ]
+
+
+def run_bundle(*arguments: str) -> subprocess.CompletedProcess[str]:
+    # -S: as on a machine that nothing was set up on.
+    return subprocess.run(
+        [sys.executable, "-S", str(BUNDLE), *arguments], capture_output=True, text=True, check=False, cwd="/"
+    )
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return make_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, options: list[str], signing_key: Path) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "bundle"
+    made = run_bundle(str(folder), *options, "--sign", str(signing_key))
+    assert made.returncode == 0, made.stderr
+    assert "edgellm 0.2.0, signed; verified in" in made.stdout
+    return folder
+
+
+@pytest.fixture
+def bundle(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "bundle"))
+
+
+@pytest.fixture
+def paths(tmp_path: Path, signing_key: Path) -> HostPaths:
+    """A host that trusts the key."""
+    host = HostPaths(tmp_path / "host")
+    host.trusted_keys.mkdir(parents=True)
+    shutil.copy(f"{signing_key}.pub", host.trusted_keys / "publisher.pub")
+    return host
+
+
+def verify(bundle: Path, key: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", str(bundle / "install.sh"), "--verify-only", "--key", f"{key}.pub"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def bytes_of(folder: Path) -> dict[str, tuple[int, float, bytes]]:
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_mode, path.stat().st_mtime, path.read_bytes())
+        for path in found
+    }
+
+
+def test_the_same_inputs_give_the_same_bytes(whole: Path, tmp_path: Path, signing_key: Path) -> None:
+    options = make_inputs(tmp_path / "again")
+    archives = []
+    for name in ("one", "two"):
+        archive = tmp_path / name / "bundle.tar"
+        archive.parent.mkdir()
+        made = run_bundle(
+            str(tmp_path / name / "bundle"), *options, "--sign", str(signing_key), "--archive", str(archive)
+        )
+        assert made.returncode == 0, made.stderr
+        assert bytes_of(tmp_path / name / "bundle") == bytes_of(whole)
+        archives.append(archive.read_bytes())
+    assert archives[0] == archives[1]
+
+
+def test_it_has_everything_and_says_so(whole: Path) -> None:
+    assert set(read_manifest(whole).files) == {
+        *("install.sh", "host.pyz", "image.tar", "edgellm.toml", "sbom.cdx.json"),
+        *("wheels/edgellm-0.2.0-py3-none-any.whl", "wheels/library-1.0-py3-none-any.whl"),
+        *("engines/engine.tar.zst", "models/model/model.gguf", "collection/collection/galaxy.yml"),
+    }
+    parts = json.loads((whole / "sbom.cdx.json").read_text())["components"]
+    assert [part["purl"] for part in parts] == ["pkg:pypi/edgellm@0.2.0", "pkg:pypi/library@1.0"]
+    assert parts[1]["licenses"] == [{"license": {"name": "MIT"}}]
+
+
+def test_a_whole_one_is_taken(bundle: Path, paths: HostPaths, signing_key: Path) -> None:
+    verified = verify(bundle, signing_key)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    assert verified.stdout.startswith("verified: 10 files, ")
+    venv = open_source(str(bundle), Kind.VENV, paths)
+    assert [wheel.name for wheel in venv.wheels] == [
+        "edgellm-0.2.0-py3-none-any.whl",
+        "library-1.0-py3-none-any.whl",
+    ]
+    assert (venv.extras, venv.floor) == (bundle, "0.1.0")
+    assert open_source(str(bundle), Kind.CONTAINER, paths).image == bundle / "image.tar"
+
+
+def refused_by_both(bundle: Path, paths: HostPaths, key: Path, name: str) -> None:
+    """By the shell program and by the host tool, each naming the file."""
+    refused = verify(bundle, key)
+    assert refused.returncode == 77, refused.stdout
+    assert str(bundle / name) in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    with pytest.raises(EdgeLLMError) as raised:
+        open_source(str(bundle), Kind.VENV, paths)
+    assert isinstance(raised.value, ReleaseUntrustedError | ReleaseSourceError)
+    assert str(bundle / name) in str(raised.value)
+
+
+PARTS = [
+    *("install.sh", "host.pyz", "image.tar", "edgellm.toml", "sbom.cdx.json", "engines/engine.tar.zst"),
+    *("wheels/edgellm-0.2.0-py3-none-any.whl", "models/model/model.gguf", "collection/collection/galaxy.yml"),
+]
+
+
+@pytest.mark.parametrize("name", [*PARTS, "manifest.json"])
+def test_a_changed_byte_is_refused(bundle: Path, paths: HostPaths, signing_key: Path, name: str) -> None:
+    content = bytearray((bundle / name).read_bytes())
+    content[-2] ^= 1
+    (bundle / name).write_bytes(content)
+    refused_by_both(bundle, paths, signing_key, name)
+
+
+@pytest.mark.parametrize("change", ["truncated", "longer", "missing", "link"])
+def test_a_file_that_is_not_whole_is_refused(
+    bundle: Path, paths: HostPaths, signing_key: Path, change: str, tmp_path: Path
+) -> None:
+    name = "engines/engine.tar.zst"
+    file, content = bundle / name, (bundle / name).read_bytes()
+    changes: dict[str, Callable[[], object]] = {
+        "truncated": lambda: file.write_bytes(content[:-1]),
+        "longer": lambda: file.write_bytes(content + b"\0"),
+        "missing": file.unlink,
+        "link": lambda: (file.rename(tmp_path / "elsewhere"), file.symlink_to(tmp_path / "elsewhere")),
+    }
+    changes[change]()
+    refused_by_both(bundle, paths, signing_key, name)
+
+
+@pytest.mark.parametrize("name", ["extra", "wheels/evil-1.0-py3-none-any.whl", "engines/manifest.json"])
+def test_a_file_that_nobody_signed_is_refused(bundle: Path, paths: HostPaths, signing_key: Path, name: str) -> None:
+    (bundle / name).write_text("more")
+    refused_by_both(bundle, paths, signing_key, name)
+
+
+def test_another_key_is_refused(bundle: Path, tmp_path: Path, other_key: Path, signing_key: Path) -> None:
+    host = HostPaths(tmp_path / "host")
+    host.trusted_keys.mkdir(parents=True)
+    shutil.copy(f"{other_key}.pub", host.trusted_keys / "other.pub")
+    refused_by_both(bundle, host, other_key, "manifest.json")
+    (bundle / "manifest.json.sig").unlink()
+    refused = verify(bundle, signing_key)
+    assert refused.returncode == 77
+    assert "manifest.json.sig is missing" in refused.stderr
+
+
+def test_a_signature_for_another_purpose_is_refused(bundle: Path, paths: HostPaths, signing_key: Path) -> None:
+    (bundle / "manifest.json.sig").unlink()
+    subprocess.run(
+        ["ssh-keygen", "-q", "-Y", "sign", "-f", str(signing_key), "-n", "file", str(bundle / "manifest.json")],
+        check=True,
+        capture_output=True,
+    )
+    refused_by_both(bundle, paths, signing_key, "manifest.json")
+
+
+def test_an_unsigned_folder_is_taken_only_where_no_key_is_trusted(tmp_path: Path, paths: HostPaths) -> None:
+    make_inputs(tmp_path / "inputs")
+    wheels = str(tmp_path / "inputs/wheels")
+    with pytest.raises(ReleaseUntrustedError, match="trusts only what is signed"):
+        open_source(wheels, Kind.VENV, paths)
+    with pytest.raises(ReleaseUntrustedError, match="trusts only what is signed"):
+        open_source(f"{wheels}/edgellm-0.2.0-py3-none-any.whl", Kind.VENV, paths)
+    shutil.rmtree(paths.trusted_keys)
+    assert open_source(wheels, Kind.VENV, paths).wheel.name == "edgellm-0.2.0-py3-none-any.whl"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing would be installed"),
+        (["--wheels", "/nowhere"], "--wheels /nowhere needs one wheel of edgellm, and has 0"),
+        (["--image-archive", "/nowhere", "--image-version", "1.0"], "/nowhere is no file that is there"),
+        (["--image-archive", "/nowhere"], "--image-version is missing"),
+        (["--image-archive", "/nowhere", "--image-version", "one"], "'one' is no version"),
+    ],
+)
+def test_what_cannot_be_bundled_is_said(tmp_path: Path, signing_key: Path, arguments: list[str], said: str) -> None:
+    refused = run_bundle(str(tmp_path / "bundle"), "--sign", str(signing_key), *arguments)
+    assert refused.returncode == 66
+    assert said in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not (tmp_path / "bundle").exists()

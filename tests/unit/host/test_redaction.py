@@ -1,0 +1,61 @@
+"""What goes out for support has no secret in it, however it was written down."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from edgellm.host.paths import HostPaths
+from edgellm.host.redaction import Redaction
+
+KEY = "edgellm-" + "k" * 43
+OWN = "a-key-that-somebody-made-up"
+DIGEST = hashlib.sha256(KEY.encode()).hexdigest()
+
+
+@pytest.fixture
+def redaction(tmp_path: Path) -> Redaction:
+    folder = tmp_path / "etc/edgellm/credentials"
+    folder.mkdir(parents=True)
+    (folder / "api-keys").write_text(f"# clients\nphone:{OWN}\nlaptop:sha256:{DIGEST} priority=high\n")
+    (folder / "hub-token").write_text("hf_AbCdEfGhIjKlMnOpQrStUv\n")
+    (folder / "tls-key").write_text("-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n")
+    return Redaction.of_host(HostPaths(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        KEY,
+        OWN,
+        DIGEST,
+        "hf_AbCdEfGhIjKlMnOpQrStUv",
+        "MIGHAgEAMBMGByqGSM49",
+        "hf_of_another_machine_0123456789",
+        "sk-proj-0123456789abcdefgh",
+    ],
+)
+@pytest.mark.parametrize(
+    "around", ["{}", "said {} twice: {}", '"x": "{}"', "Authorization: Bearer {}", "https://u:{}@host/"]
+)
+def test_a_secret_is_taken_out_wherever_it_stands(redaction: Redaction, secret: str, around: str) -> None:
+    assert secret not in redaction.text(around.format(secret, secret))
+
+
+def test_what_comes_with_a_url_or_a_header_is_a_secret(redaction: Redaction) -> None:
+    assert "word" not in redaction.text("fetched https://name:word@hub.example/model")
+    assert "short" not in redaction.text("authorization: bearer short")
+
+
+def test_the_rest_stays(redaction: Redaction) -> None:
+    text = "model smollm2: ready after 1.2 s, sha256:abc, client phone, edgellm-prewarm.service: done\n"
+    assert redaction.text(text) == text
+
+
+def test_a_configuration_loses_its_comments_and_the_values_of_secret_settings(redaction: Redaction) -> None:
+    text = '# the password is swordfish\n[server]\napi_keys_file = "/etc/keys"\nhub_token = "swordfish"\nport = 8000\n'
+    assert redaction.configuration(text) == (
+        '[server]\napi_keys_file = "/etc/keys"\nhub_token = "[removed]"\nport = 8000\n'
+    )

@@ -1,0 +1,313 @@
+"""The steps of an upgrade: cut anywhere, the next boot has a whole release, and the upgrade can go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgellm.errors import ReleaseSourceError, UpgradeError, UpgradeRunningError, VersionFloorError
+from edgellm.host import upgrade as upgrade_module
+from edgellm.host.commands import Said
+from edgellm.host.host_state import HostState, Journey
+from edgellm.host.paths import HostPaths
+from edgellm.host.release import Kind, Release
+from edgellm.host.source import Source
+from edgellm.host.upgrade import Upgrade
+from edgellm.host.upgrade_report import StepReport, UpgradeReport
+from edgellm.host.versions import Version
+
+OLD = Release(Kind.VENV, "1.0", "a" * 64)
+NEW = Release(Kind.VENV, "1.1", "b" * 64)
+NEWER = Release(Kind.VENV, "1.2", "c" * 64)
+BEFORE, AFTER = "# of 1.0\n", "# of 1.1\n"
+
+
+class PowerCutError(BaseException):
+    """Nothing catches it, as nothing catches a power cut."""
+
+
+@dataclass
+class Disk:
+    """What outlives a power cut, beside the files."""
+
+    current: Release = OLD
+    staged: dict[str, Release] = field(default_factory=lambda: {OLD.id: OLD})
+    pinned: set[str] = field(default_factory=set)
+    fails_at: str = ""
+
+
+class FakeReleases:
+    def __init__(self, disk: Disk, paths: HostPaths, offered: Release) -> None:
+        self._disk, self._paths, self._offered = disk, paths, offered
+
+    def current(self) -> Release:
+        return self._disk.current
+
+    def identify(self, source: Source) -> Release:
+        return self._offered
+
+    def needed_bytes(self, source: Source) -> tuple[int, Path]:
+        return 0, self._paths.root
+
+    def stage(self, source: Source) -> Release:
+        self._disk.staged[self._offered.id] = self._offered
+        return self._offered
+
+    def is_staged(self, release: Release) -> bool:
+        return release.id in self._disk.staged
+
+    def unstage_unfinished(self) -> None:
+        pass
+
+    def command(self, release: Release, *arguments: str) -> Said:
+        if arguments[:2] == ("engine", "list"):
+            one = {"name": "engine-1", "pinned": "engine-1" in self._disk.pinned, "read_only": False, "problem": None}
+            return Said(0, json.dumps([one]), "")
+        if arguments[:2] == ("engine", "pin"):
+            self._disk.pinned |= set(arguments[2:])
+        if arguments[:2] == ("engine", "unpin"):
+            self._disk.pinned -= set(arguments[2:])
+        if arguments[0] == self._disk.fails_at:
+            return Said(78, "", "server.port is wrong")
+        return Said(0, "", "")
+
+    def prewarm(self, release: Release) -> None:
+        if self._disk.fails_at == "prewarm":
+            raise UpgradeError("no room for the engine")
+
+    def switch(self, release: Release) -> None:
+        assert release.id in self._disk.staged
+        self._disk.current = release
+
+    def install(self, release: Release) -> None:
+        self._paths.configuration.write_text(AFTER)  # worse than any installation does
+
+    def drop(self, release: Release) -> None:
+        assert release.id != self._disk.current.id, "the release that serves was dropped"
+        self._disk.staged.pop(release.id, None)
+
+    def present(self) -> Sequence[str]:
+        return list(self._disk.staged)
+
+
+class FakeUnit:
+    fails_for = ""
+    disk: Disk
+
+    def stop(self) -> bool:
+        return True
+
+    def start(self, deadline_seconds: float) -> None:
+        if self.disk.current.version == self.fails_for:
+            raise UpgradeError("the service ended with 70")
+
+    def restarts(self) -> int:
+        return 0
+
+    def is_active(self) -> bool:
+        return True
+
+    def journal(self, unit: str = "", *, lines: int = 0) -> list[str]:
+        return ["a line of the journal"]
+
+
+class Machine:
+    """A machine with 1.0, which 1.1 is offered to."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paths = HostPaths(root)
+        self.disk = Disk()
+        self.steps: list[StepReport] = []
+        self.smoke_fails_for = ""
+        self.paths.configuration.parent.mkdir(parents=True)
+        self.paths.configuration.write_text(BEFORE)
+        self._monkeypatch = monkeypatch
+        FakeUnit.disk, FakeUnit.fails_for = self.disk, ""
+        monkeypatch.setattr(upgrade_module, "ServiceUnit", FakeUnit)
+        monkeypatch.setattr(upgrade_module, "reload_units", lambda: None)
+        monkeypatch.setattr(upgrade_module, "smoke_chat", self._smoke_chat)
+        self.state = HostState(self.paths)
+
+    def _smoke_chat(self, paths: HostPaths, version: str) -> list[Any]:
+        assert version == self.disk.current.version
+        if version == self.smoke_fails_for:
+            raise UpgradeError("the chat was answered with 500")
+        return []
+
+    def upgrade(self, offered: Release = NEW) -> Upgrade:
+        """As a process of its own: nothing is remembered but what is on the disk."""
+        return Upgrade(
+            self.paths, HostState(self.paths), FakeReleases(self.disk, self.paths, offered), self.steps.append
+        )
+
+    def go(self, offered: Release = NEW, *, keep: int = 2, floor: str | None = None) -> UpgradeReport:
+        source = Source(Kind.VENV, floor=floor)
+        return self.upgrade(offered).to_source(source, "wheel", keep=keep)
+
+    def cut_at(self, write: int, *, before_it: bool) -> None:
+        """The power goes at that write of the journal of steps, before or after it is on the disk."""
+        whole, count = HostState.write_journey, iter(range(1, 1000))
+
+        def write_journey(state: HostState, journey: Journey) -> None:
+            number = next(count)
+            if number == write and before_it:
+                raise PowerCutError
+            whole(state, journey)
+            if number == write:
+                raise PowerCutError
+
+        self._monkeypatch.setattr(HostState, "write_journey", write_journey)
+
+    def power_returns(self) -> None:
+        self._monkeypatch.undo()
+        FakeUnit.disk = self.disk
+        for name, value in (
+            ("ServiceUnit", FakeUnit),
+            ("reload_units", lambda: None),
+            ("smoke_chat", self._smoke_chat),
+        ):
+            self._monkeypatch.setattr(upgrade_module, name, value)
+
+    @property
+    def configuration(self) -> str:
+        return self.paths.configuration.read_text()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_every_step_is_taken_in_its_order(machine: Machine) -> None:
+    report = machine.go()
+    assert [one.step.value for one in machine.steps if one.seconds is not None] == [
+        *("staged", "drained", "switched", "ready", "smoke", "kept")
+    ]
+    assert (report.result, report.serving, report.exit_code) == ("upgraded", NEW.id, 0)
+    assert machine.disk.current == NEW
+    assert [one.id for one in machine.state.releases()] == [OLD.id, NEW.id]
+    assert machine.state.journey() is None
+    assert machine.disk.pinned == {"engine-1"}
+
+
+WRITES = 15  # one when it begins, two a step, two more while staging
+
+
+@pytest.mark.parametrize("before_it", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("write", range(1, WRITES + 1))
+def test_a_power_cut_anywhere_leaves_a_whole_release_and_the_upgrade_goes_on(
+    machine: Machine, write: int, before_it: bool
+) -> None:
+    machine.cut_at(write, before_it=before_it)
+    with pytest.raises(PowerCutError):
+        machine.go()
+    machine.power_returns()
+    machine.upgrade().recover()
+    serves_new = machine.disk.current.id == NEW.id
+    assert machine.configuration == (AFTER if serves_new else BEFORE)
+    assert serves_new == (machine.state.journey() is None and write > 1)
+    resumed = machine.upgrade().resume(lambda text: Source(Kind.VENV))
+    if write > 1 or not before_it:
+        assert resumed.result in ("upgraded", "unchanged")
+        assert (machine.disk.current.id, machine.configuration) == (NEW.id, AFTER)
+    else:
+        assert resumed.result == "unchanged"
+        assert machine.disk.current == OLD
+    assert machine.state.journey() is None
+    assert machine.upgrade().recover() is None
+
+
+def test_there_are_no_more_writes_than_the_cuts_cover(machine: Machine) -> None:
+    machine.cut_at(WRITES + 1, before_it=True)
+    machine.go()
+
+
+@pytest.mark.parametrize("write", range(2, WRITES - 1))
+def test_a_power_cut_and_then_another_release(machine: Machine, write: int) -> None:
+    machine.cut_at(write, before_it=False)
+    with pytest.raises(PowerCutError):
+        machine.go()
+    machine.power_returns()
+    machine.upgrade().recover()
+    assert machine.go(NEWER).result == "upgraded"
+    assert machine.disk.current == NEWER
+    # The one that was never smoke-tested is gone.
+    assert NEW.id not in machine.disk.staged or NEW.id in {one.id for one in machine.state.releases()}
+
+
+@pytest.mark.parametrize("where", ["config", "prewarm", "start", "smoke"])
+def test_what_fails_is_as_if_it_had_not_been(machine: Machine, where: str) -> None:
+    if where == "start":
+        FakeUnit.fails_for = NEW.version
+    elif where == "smoke":
+        machine.smoke_fails_for = NEW.version
+    else:
+        machine.disk.fails_at = where
+    report = machine.go()
+    assert (report.result, report.serving, report.exit_code) == ("returned", OLD.id, 76)
+    step = {"config": "staged", "prewarm": "staged", "start": "ready", "smoke": "smoke"}[where]
+    assert report.step == step
+    assert (machine.disk.current.id, machine.configuration) == (OLD.id, BEFORE)
+    assert machine.disk.staged == {OLD.id: OLD}
+    assert machine.disk.pinned == set()
+    assert machine.state.journey() is None
+
+
+def test_when_nothing_serves_the_report_says_both_reasons(machine: Machine) -> None:
+    machine.smoke_fails_for = NEW.version
+    FakeUnit.fails_for = OLD.version
+    report = machine.go()
+    assert (report.result, report.serving, report.exit_code) == ("down", None, 69)
+    assert report.reason is not None
+    assert "answered with 500" in report.reason
+    assert "does not serve again: the service ended with 70" in report.reason
+
+
+def test_a_rollback_takes_the_configuration_of_then(machine: Machine) -> None:
+    machine.go()
+    machine.paths.configuration.write_text("# changed since\n")
+    assert machine.upgrade().back_to(None, keep=2).result == "rolled_back"
+    assert (machine.disk.current.id, machine.configuration) == (OLD.id, BEFORE)
+    assert machine.upgrade().back_to("1.1", keep=2).result == "rolled_back"
+    assert (machine.disk.current.id, machine.configuration) == (NEW.id, "# changed since\n")
+    with pytest.raises(ReleaseSourceError, match=rf"no release 2\.0 is kept on this machine — kept are: {OLD.id}"):
+        machine.upgrade().back_to("2.0", keep=2)
+
+
+def test_old_releases_go_with_what_was_kept_for_them(machine: Machine) -> None:
+    machine.go()
+    machine.go(NEWER, keep=1)
+    assert set(machine.disk.staged) == {NEW.id, NEWER.id}
+    assert machine.disk.pinned == {"engine-1"}, "the release that is kept needs it still"
+    assert machine.go(NEW, keep=0).result == "upgraded"
+    assert set(machine.disk.staged) == {NEW.id}
+
+
+def test_the_floor_is_raised_by_what_serves_and_never_lowered(machine: Machine) -> None:
+    assert machine.go(floor="1.1").result == "upgraded"
+    with pytest.raises(VersionFloorError, match=r"edgellm 1\.0 is older than 1\.1"):
+        machine.upgrade().back_to(None, keep=2)
+    with pytest.raises(VersionFloorError, match=r"edgellm 1\.0 is older than 1\.1"):
+        machine.go(OLD)
+    assert machine.state.raise_floor(Version("0.5")) == Version("1.1")
+
+
+def test_a_release_that_fails_raises_no_floor(machine: Machine) -> None:
+    machine.smoke_fails_for = NEW.version
+    machine.go(floor="1.1")
+    assert machine.state.floor() is None
+
+
+def test_one_at_a_time(machine: Machine) -> None:
+    with (
+        machine.state.locked(),
+        pytest.raises(UpgradeRunningError, match="another upgrade runs"),
+        machine.state.locked(),
+    ):
+        pass
+    assert machine.paths.state.stat().st_mode & 0o777 == 0o700
