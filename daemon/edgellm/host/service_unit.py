@@ -60,14 +60,16 @@ class ServiceUnit:
         return state.get("StatusText") or (lines[-1] if lines else "it said nothing")
 
     def journal(self, unit: str = SERVICE, *, lines: int = JOURNAL_LINES) -> list[str]:
-        """The end of what it wrote since its last start."""
+        """The end of what it wrote since its last start, or before it where it has written nothing since."""
         try:
             invocation = self.properties("InvocationID", unit=unit).get("InvocationID", "")
-            chosen = [f"_SYSTEMD_INVOCATION_ID={invocation}"] if invocation else [f"--unit={unit}"]
-            said = attempt(["journalctl", "--no-pager", "--output=cat", f"--lines={lines}", *chosen])
+            for chosen in (f"_SYSTEMD_INVOCATION_ID={invocation}", f"--unit={unit}"):
+                said = attempt(["journalctl", "--quiet", "--no-pager", "--output=cat", f"--lines={lines}", chosen])
+                if said.output.strip():
+                    return said.output.splitlines()
         except UpgradeError:
-            return []
-        return said.output.splitlines()
+            pass
+        return []
 
 
 def reload_units() -> None:

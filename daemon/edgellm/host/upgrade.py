@@ -329,7 +329,9 @@ class Upgrade:
             if journey.has_begun(Step.DRAINED):
                 self._unit.stop()
                 self._put_back(journey)
-                self._unit.start(self._ready_deadline_seconds)
+                self._unit.start(
+                    READY_DEADLINE_SECONDS
+                )  # it served before: a short limit for the new one is not for it
                 self._note_served()
                 self._smoke = smoke_chat(self._paths, journey.from_release.version)
             else:

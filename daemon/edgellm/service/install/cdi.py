@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from edgellm.errors import ConfigError
 from edgellm.service.install.target import Target
 
@@ -70,6 +68,8 @@ class CdiSpec:
 
 def read_spec(path: Path) -> CdiSpec:
     """Raises ConfigError for a file that is no spec."""
+    import yaml  # here: images and bundles are made with the standard library alone
+
     try:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
