@@ -1,0 +1,216 @@
+"""RolloutFleet: boards that serve behind a gateway, and the host that rolls releases out to them.
+
+Boards are as an administrator made them: wheel, `edgellm install`, keys. What edgellm depends on is bound in, so that a
+release is one wheel and takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+from tests.fleet.control_host import ControlHost, Played
+from tests.fleet.releases import ENDS_AT_ITS_START, Change, make_release
+from tests.lab.bridge import Bridge
+from tests.lab.device import Device
+from tests.lab.rootfs import check_output
+from tests.service.appliance import Appliance
+
+BOARDS = ("board1", "board2", "board3")
+GATEWAY = "gateway1"
+GATEWAY_PACKAGES = ("haproxy", "socat", "openssl", "prometheus")
+KEY = "a-key-of-the-whole-fleet"
+MODEL = "smollm2-135m-instruct"
+CONFIGURATION = """[server]
+host = "0.0.0.0"
+api_keys_file = "/etc/edgellm/credentials/api-keys"
+[[models]]
+source = "smollm2-135m-instruct"
+max_batch_size = 2
+max_kv_cache_capacity = 1024
+"""
+DEADLINE_SECONDS = 300.0
+PAUSE_SECONDS = 0.2  # of a client between two requests: boards and playbooks share this machine
+SHORT = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4, "temperature": 0}
+
+
+class RolloutFleet:
+    def __init__(
+        self,
+        folder: Path,
+        bridge: Bridge,
+        rootfs: Path,
+        wheel: Path,
+        model: Path,
+    ) -> None:
+        self.bridge = bridge
+        self.control = ControlHost(folder / "control", bridge)
+        self.control.install_collection()
+        self._folder, self._wheel = folder, wheel
+        self.boards: dict[str, Appliance] = {}
+        self.devices: list[Device] = []
+
+        def make_device(name: str, *, read_only: Mapping[str, Path] | None = None) -> Device:
+            device = Device(name, folder / name, rootfs, read_only=read_only, bridge=bridge)
+            self.devices.append(self.control.admit(device))
+            return device
+
+        for name in BOARDS:
+            self.boards[name] = Appliance.make(make_device, name, wheel, model)
+        self.gateway = make_device(GATEWAY)
+        # Devices reach no package index: what the role would install is there.
+        for arguments in (("update",), ("install", "--yes", "--no-install-recommends", *GATEWAY_PACKAGES)):
+            noninteractive = ["env", "DEBIAN_FRONTEND=noninteractive"]
+            check_output(["chroot", str(self.gateway.root), *noninteractive, "apt-get", "--quiet", *arguments])
+
+    def serve(self) -> RolloutFleet:
+        for board in self.boards.values():
+            board.boot().install()
+            board.configure(CONFIGURATION)
+            board.device.write("/etc/edgellm/credentials/api-keys", f"fleet:{KEY}\n", 0o640)
+            board.device.run("chgrp", "edgellm", "/etc/edgellm/credentials/api-keys")
+        for board in self.boards.values():
+            board.device.run("systemctl", "start", "edgellm-prewarm", deadline_seconds=DEADLINE_SECONDS)
+            board.start()
+        self.gateway.boot()
+        self.write_inventory()
+        played = self.play("gateway")
+        assert played.code == 0, played.output
+        self.wait_until_all_are_in()
+        return self
+
+    def remove(self) -> None:
+        for device in self.devices:
+            device.remove()
+
+    def write_inventory(self, boards: tuple[str, ...] = BOARDS, **variables: Any) -> None:
+        def host(device: Device) -> dict[str, str]:
+            return {"ansible_host": device.address, "ansible_python_interpreter": "/usr/bin/python3"}
+
+        groups = {
+            "edgellm": {"hosts": {name: host(self.boards[name].device) for name in boards}},
+            "gateway": {"hosts": {GATEWAY: host(self.gateway)}, "vars": {"gateway_check_interval_seconds": 1}},
+            "observability": {"hosts": {GATEWAY: {}}},
+        }
+        inventory = {"all": {"children": groups, "vars": {"rollout_ready_seconds": 300, **variables}}}
+        (self.control.folder / "hosts.json").write_text(json.dumps(inventory, indent=1))
+
+    def play(self, playbook: str, **variables: Any) -> Played:
+        return self.control.play(playbook, variables=variables)
+
+    def roll_out(self, source: str | Path, **variables: Any) -> Played:
+        """``source`` is a path on the control host."""
+        return self.play("rollout", rollout_source=str(source), **variables)
+
+    def release(self, version: str) -> Path:
+        return self._made(version, {})
+
+    def broken_release(self, version: str) -> Path:
+        """Its service ends as soon as it is started."""
+        return self._made(version, ENDS_AT_ITS_START)
+
+    def _made(self, version: str, changes: Mapping[str, Change]) -> Path:
+        folder = self._folder / "releases" / version
+        found = list(folder.glob("*.whl"))
+        return found[0] if found else make_release(self._wheel, folder, version, changes)
+
+    # What is so
+
+    def record(self, board: str) -> dict[str, Any]:
+        file = self.control.home / f".local/state/edgellm/rollout/{board}.json"
+        value: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        return value
+
+    def steps(self, board: str) -> list[tuple[str, str]]:
+        return [(one["step"], one["state"]) for one in self.record(board).get("steps", [])]
+
+    def version(self, board: str) -> str:
+        """Of what answers."""
+        with httpx.Client(trust_env=False, timeout=DEADLINE_SECONDS) as client:
+            url = f"http://{self.boards[board].device.address}:8000/health"
+            answer = self.bridge.inside(lambda: client.get(url, headers={"Authorization": f"Bearer {KEY}"}))
+        return str(answer.json()["version"])
+
+    def versions(self) -> set[str]:
+        return {self.version(name) for name in BOARDS}
+
+    def statuses(self) -> dict[str, str]:
+        """By HAProxy: UP, DOWN or MAINT, by board."""
+        said = self.gateway.run(
+            *("python3", "-c", _ASK, "show stat -1 4 -1"),
+        ).output
+        rows = [line.split(",") for line in said.splitlines() if line.startswith("boards,")]
+        return {row[1]: row[17].split()[0] for row in rows}
+
+    def wait_until_all_are_in(self) -> None:
+        self.gateway.wait_for(
+            lambda: set(self.statuses().values()) == {"UP"}, "all boards in the gateway", DEADLINE_SECONDS
+        )
+
+    def client(self, address: str | None = None) -> SteadyClient:
+        """Of the gateway, or of one board."""
+        url = f"https://{self.gateway.address}/v1" if address is None else f"http://{address}:8000/v1"
+        return SteadyClient(self.bridge, url)
+
+    def journals(self) -> str:
+        options = ("--lines=60", "--output=short-monotonic")
+        running = [device for device in self.devices if device.leader]
+        return "\n".join(f"--- {device.name}\n{device.journal('', *options)}" for device in running)
+
+
+_ASK = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect("/run/haproxy/admin.sock")
+    connection.sendall(sys.argv[1].encode() + b"\\n")
+    print(b"".join(iter(lambda: connection.recv(65536), b"")).decode())
+"""
+
+
+class SteadyClient:
+    """An OpenAI client on the bridge that asks one thing after another; ``failures`` says what went wrong, and
+    ``longest_gap_seconds`` how long it was between two answers at most."""
+
+    def __init__(self, bridge: Bridge, url: str) -> None:
+        self._bridge = bridge
+        http_client = httpx.Client(verify=False, trust_env=False, timeout=DEADLINE_SECONDS)  # noqa: S501  # made by itself
+        self._client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0, http_client=http_client)
+        self._stopping = threading.Event()
+        self.answered = 0
+        self.failures: list[str] = []
+        self.longest_gap_seconds = 0.0
+        self._thread = threading.Thread(target=lambda: bridge.inside(self._ask), daemon=True)
+
+    def __enter__(self) -> SteadyClient:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(DEADLINE_SECONDS)
+        self._client.close()
+
+    def wait_for_answers(self, count: int, wait_for: Callable[..., None]) -> None:
+        wanted = self.answered + count
+        wait_for(lambda: self.answered >= wanted, "answers", DEADLINE_SECONDS)
+
+    def _ask(self) -> None:
+        last = time.monotonic()
+        while not self._stopping.is_set():
+            try:
+                self._client.chat.completions.create(model=MODEL, **SHORT)  # type: ignore[call-overload]
+            except openai.OpenAIError as error:
+                self.failures.append(f"{type(error).__name__}: {error}")
+                self._stopping.wait(0.1)
+                continue
+            now = time.monotonic()
+            self.answered += 1
+            self.longest_gap_seconds = max(self.longest_gap_seconds, now - last)
+            last = now
+            self._stopping.wait(PAUSE_SECONDS)
