@@ -4,7 +4,7 @@
 # Index, proxy and certificate settings of pip (PIP_INDEX_URL, HTTPS_PROXY, …) are taken from the environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve audio chat test test-system test-long bench lint lint-fleet format native reference lock clean
+.PHONY: help setup serve audio chat test test-system test-long bench lint lint-fleet format native reference image lock clean
 
 SETUP := sh daemon/setup/run
 BIN := .venv/bin
@@ -60,6 +60,9 @@ native:  ## Build the C++ runtime where its sources changed
 
 reference:  ## Write daemon/reference/*.md anew from the code
 	@$(SETUP) native && $(BIN)/python -m edgellm.cli.reference daemon/reference
+
+image:  ## Build the container image with podman or buildah (image/README.md; ARGS="--base IMAGE")
+	@python3 image/build-container $(ARGS)
 
 lock:  ## Resolve .ci/requirements.lock anew for all supported Pythons
 	@$(SETUP) lock

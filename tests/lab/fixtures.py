@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.lab.container_image import built_image
 from tests.lab.device import Device
+from tests.lab.podman import missing_podman
 from tests.lab.rootfs import (
     CONTAINER_DEVICE_PACKAGES,
     CONTAINER_SUITE,
@@ -34,6 +36,16 @@ def rootfs() -> Path:
 def container_rootfs(rootfs: Path) -> Path:
     """Of devices that run containers: ``make_device("name", container_rootfs, runs_containers=True)``."""
     return device_rootfs(CONTAINER_DEVICE_PACKAGES, CONTAINER_SUITE)
+
+
+@pytest.fixture(scope="session")
+def image_archive(rootfs: Path) -> Path:
+    """The container image of this checkout, for ``podman load``. Skips where it cannot be built."""
+    reason = missing_podman()
+    if reason and os.environ.get("EDGELLM_CI") != "1":
+        pytest.skip(reason)
+    assert not reason, reason
+    return built_image()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,113 @@
+"""What is in the image, and what is not."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.container.conftest import Say
+from tests.lab.container_image import AUTHORITY_CANARY, BASE, CHECKOUT, IMAGE, INDEX_CANARY
+from tests.lab.podman import Podman
+
+from edgellm.service.install.installation import USER_NUMBER
+
+MEBIBYTE_BYTES = 1 << 20
+SIZE_OVER_BASE_BYTES_MAX = 350 * MEBIBYTE_BYTES  # without a model, on a CPU
+
+
+def size_bytes(podman: Podman, image: str) -> int:
+    return int(podman.inspect("image", image)["Size"])
+
+
+def test_it_is_small(podman: Podman, say: Say) -> None:
+    history = json.loads(podman.run("history", "--no-trunc", "--format=json", IMAGE).stdout)
+    for layer in reversed(history):
+        if layer["size"] > MEBIBYTE_BYTES / 20:
+            say(f"{layer['size'] / MEBIBYTE_BYTES:8.1f} MiB  {' '.join(layer['CreatedBy'].split())[-90:]}")
+    over_base_bytes = size_bytes(podman, IMAGE) - size_bytes(podman, BASE)
+    say(f"image over its base: {over_base_bytes / MEBIBYTE_BYTES:.0f} MiB")
+    assert over_base_bytes <= SIZE_OVER_BASE_BYTES_MAX
+
+
+def test_an_upgrade_of_edgellm_alone_is_a_small_layer(podman: Podman) -> None:
+    history = json.loads(podman.run("history", "--no-trunc", "--format=json", IMAGE).stdout)
+    (dependencies,) = [
+        one["size"] for one in history if " /opt/edgellm" in one["CreatedBy"] and "COPY" in one["CreatedBy"]
+    ]
+    (product, *_) = [
+        one["size"] for one in history if one["CreatedBy"].rstrip().endswith(" in / ") or " in /" in one["CreatedBy"]
+    ]
+    assert product < dependencies / 4
+
+
+def test_it_says_what_it_is_and_how_it_is_run(podman: Podman) -> None:
+    image = podman.inspect("image", IMAGE)
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    labels = {name.rpartition(".")[2]: text for name, text in image["Labels"].items() if "opencontainers" in name}
+    assert (labels["title"], labels["version"], labels["licenses"]) == (
+        "edgellm",
+        project["version"],
+        project["license"],
+    )
+    assert labels["revision"]
+    config = image["Config"]
+    assert (config["User"], config["Entrypoint"], config["Cmd"]) == (
+        f"{USER_NUMBER}:{USER_NUMBER}",
+        ["edgellm"],
+        ["serve"],
+    )
+    assert config["Healthcheck"]["Test"] == ["CMD", "edgellm", "health"]
+    assert config["StopSignal"] in ("SIGTERM", "15")
+    assert podman.run("run", "--rm", IMAGE, "version").stdout.startswith(f"edgellm {project['version']}")
+
+
+def test_every_layer_has_the_time_of_the_commit(podman: Podman) -> None:
+    created = {one["created"] for one in json.loads(podman.run("history", "--format=json", IMAGE).stdout)}
+    base = {one["created"] for one in json.loads(podman.run("history", "--format=json", BASE).stdout)}
+    assert len(created - base) == 1
+
+
+def test_nothing_of_the_builder_is_in_a_layer(podman: Podman, tmp_path: Path) -> None:
+    archive = tmp_path / "image.tar"
+    podman.run("save", "--quiet", f"--output={archive}", IMAGE)
+    canaries = (INDEX_CANARY.encode(), AUTHORITY_CANARY.encode())
+    found = [name for name, content in everything_in(archive) if any(canary in content for canary in canaries)]
+    assert found == []
+
+
+def everything_in(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """Metadata, and the files of all layers."""
+    with tarfile.open(archive) as outer:
+        for member in outer.getmembers():
+            file = outer.extractfile(member) if member.isfile() else None
+            if file is None:
+                continue
+            if not member.name.endswith(".tar"):
+                yield member.name, file.read()
+                continue
+            with tarfile.open(fileobj=file) as layer:
+                for inner in layer:
+                    content = layer.extractfile(inner) if inner.isfile() else None
+                    yield f"{member.name}:{inner.name}", content.read() if content else inner.name.encode()
+
+
+def test_it_has_no_compiler_and_no_pip(podman: Podman) -> None:
+    looked = "command -v pip pip3 g++ cc1plus; python3 -m pip --version; ls /run/secrets /opt/edgellm/bin"
+    said = podman.run("run", "--rm", "--entrypoint=sh", IMAGE, "-c", looked, check=False).stdout.split()
+    assert not [word for word in said if word.startswith(("pip", "/usr")) or "g++" in word], said
+
+
+def test_its_bill_of_materials_names_what_is_installed(podman: Podman) -> None:
+    read = ("run", "--rm", "--entrypoint=cat", IMAGE, "/usr/share/edgellm/sbom.cdx.json")
+    bom = json.loads(podman.run(*read).stdout)
+    assert bom["bomFormat"] == "CycloneDX"
+    listed = {component["name"].lower(): component for component in bom["components"]}
+    assert {"edgellm", "numpy", "fastapi", "libc6", "python3"} <= set(listed)
+    assert listed["libc6"]["purl"].startswith("pkg:deb/debian/libc6@")
+    asked = "import importlib.metadata as m; print(m.version('numpy'))"
+    version = podman.run("run", "--rm", "--entrypoint=/opt/edgellm/bin/python", IMAGE, "-c", asked).stdout.strip()
+    assert listed["numpy"]["version"] == version
+    assert "edgellm" not in [name for name in listed if "cyclonedx" in name]

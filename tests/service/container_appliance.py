@@ -1,0 +1,71 @@
+"""A device with edgellm in a container, installed from the image as an administrator would, and run by a Quadlet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.lab.container_image import IMAGE
+from tests.lab.device import Outcome
+from tests.lab.fixtures import MakeDevice
+from tests.service.appliance import MODELS, PREWARM, READY_SECONDS, Appliance
+
+ARCHIVE = "/srv/image"
+WRAPPER = "/usr/local/bin/edgellm"
+LOAD_SECONDS = 300.0
+CONTAINER = "edgellm"
+# Control groups here may be without the controller, and this machine without the right to raise limits.
+LAB_QUADLET = "[Container]\nPidsLimit=-1\nUlimit=\nUlimit=nofile=4096:4096\n"
+
+
+class ContainerAppliance(Appliance):
+    """The server's processes are in the device's list; the unit's main process is conmon."""
+
+    @classmethod
+    def make_with_image(
+        cls, make_device: MakeDevice, name: str, rootfs: Path, archive: Path, model: Path | None
+    ) -> ContainerAppliance:
+        """Not booted yet. ``model`` is the folder of the default model, None for a device without any."""
+        read_only = {ARCHIVE: archive.parent}
+        if model is not None:
+            read_only[f"{MODELS}/{model.name}"] = model
+        device = make_device(name, rootfs, read_only=read_only, runs_containers=True)
+        for unit in ("edgellm", "edgellm-prewarm"):
+            device.write(f"/etc/containers/systemd/{unit}.container.d/lab.conf", LAB_QUADLET)
+        made = cls(device)
+        made._archive = f"{ARCHIVE}/{archive.name}"
+        return made
+
+    _archive: str
+
+    def load(self) -> None:
+        self.device.run("podman", "load", "--quiet", f"--input={self._archive}", deadline_seconds=LOAD_SECONDS)
+
+    def command(self, *arguments: str, check: bool = True, deadline_seconds: float = 300.0) -> Outcome:
+        """``edgellm`` as the administrator calls it, once it is installed."""
+        return self.device.run(WRAPPER, *arguments, check=check, deadline_seconds=deadline_seconds)
+
+    def install(self, *options: str) -> Outcome:
+        """From the image alone: the host has nothing of edgellm yet."""
+        return self.device.run(
+            *("podman", "run", "--rm", "--privileged", "--pid=host", "--network=none", "--user=0", "--volume=/:/host"),
+            *(IMAGE, "install", "--mode", "container", "--root=/host", *options),
+            deadline_seconds=LOAD_SECONDS,
+        )
+
+    def serve(self) -> ContainerAppliance:
+        self.boot()
+        self.load()
+        self.install()
+        self.device.run("systemctl", "start", PREWARM, deadline_seconds=READY_SECONDS)
+        self.start()
+        return self
+
+    def server_pid(self) -> int:
+        """As the device numbers it."""
+        shown = self.device.run("podman", "container", "inspect", "--format={{.State.Pid}}", CONTAINER, check=False)
+        return int(shown.output) if shown.output.strip().isdecimal() else 0
+
+    def processes(self) -> Iterator[int]:
+        yield self.server_pid()
+        yield from self.worker_pids()

@@ -1,0 +1,269 @@
+"""The server in its container, run by the unit that podman makes of edgellm.container: as true as the one without."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.lab.fixtures import MakeDevice
+from tests.service.appliance import LONG, PREWARM, READY_SECONDS, READY_TARGET, UNIT
+from tests.service.conftest import Say
+from tests.service.container_appliance import ContainerAppliance
+
+from edgellm.service.install.installation import USER_NUMBER
+
+WATCHDOG = "[Service]\nWatchdogSec=6s\n"
+PATIENT = "[workers]\nping_deadline_seconds = 90.0\n"
+STREAM_SECONDS = 16  # podman's own patience ends after 10
+KEYS_FILE = "/run/credentials/edgellm.service/api-keys"
+
+
+@pytest.fixture(scope="module")
+def appliance(
+    make_device: MakeDevice, container_rootfs: Path, image_archive: Path, model_folder: Path
+) -> ContainerAppliance:
+    made = ContainerAppliance.make_with_image(make_device, "quadlet", container_rootfs, image_archive, model_folder)
+    made.boot()
+    return made
+
+
+def test_it_is_installed_from_the_image_and_the_second_time_changes_nothing(
+    appliance: ContainerAppliance, say: Say
+) -> None:
+    began = time.monotonic()
+    appliance.load()
+    say(f"podman load of the image: {time.monotonic() - began:.1f} s")
+    assert appliance.install().output.splitlines()[-1] == "container, without a GPU: installed"
+    assert appliance.install().output.splitlines()[-1] == "container, without a GPU: nothing changed"
+    assert appliance.device.run("id", "-u", "edgellm").output == f"{USER_NUMBER}\n"
+    unit = appliance.device.unit(UNIT, "Type", "NotifyAccess", "UnitFileState", "LoadState")
+    assert unit == {"Type": "notify", "NotifyAccess": "all", "UnitFileState": "generated", "LoadState": "loaded"}
+    assert appliance.device.run("systemctl", "is-enabled", "edgellm-device-facts.service").output == "enabled\n"
+
+
+def test_a_missing_engine_ends_the_start_with_the_server_s_own_code(appliance: ContainerAppliance) -> None:
+    appliance.device.run("systemctl", "start", UNIT, check=False)
+    state = appliance.wait_until_failed()
+    assert (state["ExecMainStatus"], state["NRestarts"]) == ("72", "0")
+    assert "no engine" in state["StatusText"]
+    assert appliance.journal().count("no engine for") <= 2
+
+
+def test_ready_comes_after_a_token_and_the_stages_are_seen(appliance: ContainerAppliance, say: Say) -> None:
+    appliance.device.run("systemctl", "start", PREWARM, deadline_seconds=READY_SECONDS)
+    appliance.wait_until_active("the server that prewarming starts again")
+    appliance.device.run("systemctl", "stop", UNIT)
+    began = time.monotonic()
+    appliance.device.run("systemctl", "--no-block", "start", UNIT)
+    seen: list[str] = []
+    while (state := appliance.state())["ActiveState"] != "active":
+        assert time.monotonic() < began + READY_SECONDS, seen
+        assert state["ActiveState"] in ("activating", "inactive"), state
+        if state["StatusText"] and state["StatusText"] not in seen:
+            seen.append(state["StatusText"])
+    assert appliance.chat().status_code == 200
+    say(f"start of the container to an answer: {time.monotonic() - began:.1f} s")
+    assert any("smollm2-135m-instruct: " in text for text in seen), seen
+    assert appliance.state()["StatusText"] == "serving on http://127.0.0.1:8000"
+    assert appliance.is_active(READY_TARGET)
+
+
+def test_its_processes_have_no_rights(appliance: ContainerAppliance, say: Say) -> None:
+    pids = list(appliance.processes())
+    assert len(pids) == 2
+    for pid in pids:
+        status = dict(
+            line.split(":\t", 1) for line in appliance.device.read(f"/proc/{pid}/status").splitlines() if ":\t" in line
+        )
+        assert set(status["Uid"].split()) == set(status["Gid"].split()) == {str(USER_NUMBER)}
+        assert {int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+        assert (status["NoNewPrivs"].strip(), status["Seccomp"].strip()) == ("1", "2")
+    shares = [line for pid in pids for line in appliance.device.read(f"/proc/{pid}/smaps_rollup").splitlines()]
+    memory_kib = sum(int(line.split()[1]) for line in shares if line.startswith("Pss:"))
+    say(f"memory of the server and its worker in the container: {memory_kib / 1024:.0f} MiB")
+
+
+def test_it_sees_only_what_the_unit_lists(appliance: ContainerAppliance) -> None:
+    mounts = [line.split() for line in appliance.device.read(f"/proc/{appliance.server_pid()}/mountinfo").splitlines()]
+    options = {fields[4]: fields[5].split(",") for fields in mounts}
+    listed = {"/etc/edgellm": "ro", "/run/credentials/edgellm.service": "ro"}
+    listed |= {"/run/edgellm": "rw", "/var/lib/edgellm": "rw"}
+    assert "ro" in options["/"]
+    assert {place: mode for place, mode in listed.items() if mode in options[place]} == listed
+    of_podman = ("/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/etc/host", "/etc/resolv.conf", "/run/.containerenv")
+    others = {
+        place
+        for place in options
+        if place not in (*listed, "/", "/run")
+        and not place.startswith((*of_podman, "/var/lib/edgellm/models/", "/run/notify", "/run/systemd/notify"))
+    }
+    assert others == set()
+    entered = ("nsenter", "-t", str(appliance.server_pid()), "-m")
+    devices = appliance.device.run(*entered, "find", "/dev", "-xdev", "-type", "c", "-o", "-xdev", "-type", "b").output
+    assert {Path(line).name for line in devices.splitlines()} <= {
+        *("null", "zero", "full", "random", "urandom", "tty", "console", "ptmx"),
+    }
+
+
+def test_only_the_expected_sockets_listen(appliance: ContainerAppliance) -> None:
+    listening = appliance.device.run("ss", "--no-header", "-ltnup").output.splitlines()
+    assert [line.split()[4] for line in listening] == ["127.0.0.1:8000"]
+    unix = appliance.device.run("ss", "--no-header", "-lxp").output.splitlines()
+    own = [line.split()[4] for line in unix if f"pid={appliance.server_pid()}," in line]
+    assert own == ["/run/edgellm/admin.sock"]
+
+
+def test_the_command_on_the_host_reaches_the_server_and_its_store(appliance: ContainerAppliance) -> None:
+    assert appliance.command("health").output == "serving on http://127.0.0.1:8000\n"
+    assert "smollm2" in appliance.command("engine", "list").output
+    assert "smollm2-135m-instruct" in appliance.command("models", "list").output
+    assert "nothing changed" in appliance.command("reload").output
+    assert appliance.command("config", "check").code == 0
+    refused = appliance.command("serve", check=False)
+    assert (refused.code, "systemctl start edgellm" in refused.output) == (64, True)
+    owners = appliance.device.run("find", "/var/lib/edgellm/engines", "!", "-user", "edgellm").output
+    assert owners == ""
+
+
+def test_a_reload_is_told_to_systemd_and_drops_no_request(appliance: ContainerAppliance) -> None:
+    pid = appliance.server_pid()
+    appliance.configure("[server]\nrequest_body_bytes_max = 2048\n")
+    large = [{"role": "user", "content": "word " * 800}]
+    with appliance.stream(max_tokens=200) as events:
+        appliance.device.run("systemctl", "reload", UNIT)
+        assert appliance.chat(messages=large).status_code == 413
+        chunks = list(events)
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+    appliance.configure("[server]\nrequest_body_bytes_max = 1\n")
+    assert appliance.device.run("systemctl", "reload", UNIT, check=False).code != 0
+    appliance.configure("")
+    appliance.device.run("systemctl", "reload", UNIT)
+    state = appliance.state()
+    assert (state["ActiveState"], state["SubState"], appliance.server_pid()) == ("active", "running", pid)
+
+
+def test_more_time_to_start_is_asked_for_while_a_model_loads(appliance: ContainerAppliance) -> None:
+    limit_seconds = 15
+    appliance.drop_in("short", f"[Service]\nTimeoutStartSec={limit_seconds}s\n")
+    appliance.configure(PATIENT)
+    try:
+        appliance.device.run("systemctl", "stop", UNIT)
+        began = time.monotonic()
+        appliance.device.run("systemctl", "--no-block", "start", UNIT)
+        appliance.device.wait_for(appliance.worker_pids, "a worker")
+        (worker,) = appliance.worker_pids()
+        appliance.device.run("kill", "-STOP", str(worker))
+        time.sleep(max(0.0, began + limit_seconds + 3 - time.monotonic()))
+        assert appliance.state()["ActiveState"] == "activating"
+        appliance.device.run("kill", "-CONT", str(worker))
+        appliance.wait_until_active()
+    finally:
+        appliance.drop_in("short", "")
+
+
+def test_a_long_stream_in_flight_is_finished_before_the_stop(appliance: ContainerAppliance, say: Say) -> None:
+    appliance.configure(PATIENT)
+    appliance.device.run("systemctl", "restart", UNIT)
+    (worker,) = appliance.worker_pids()
+    with appliance.stream(max_tokens=400) as events:
+        appliance.device.run("kill", "-STOP", str(worker))
+        began = time.monotonic()
+        stop = subprocess.Popen([*appliance.device.enter(), "systemctl", "stop", UNIT])
+        appliance.device.wait_for(lambda: appliance.state()["ActiveState"] == "deactivating", "the stop")
+        appliance.device.wait_for(lambda: "finishing 1 running" in appliance.state()["StatusText"], "the drain")
+        time.sleep(max(0.0, began + STREAM_SECONDS - time.monotonic()))
+        assert appliance.state()["ActiveState"] == "deactivating"
+        appliance.device.run("kill", "-CONT", str(worker))
+        chunks = list(events)
+        assert stop.wait(60) == 0
+    say(f"stop with a drain of {STREAM_SECONDS} s and more: {time.monotonic() - began:.1f} s")
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+    state = appliance.state()
+    assert (state["ActiveState"], state["Result"], state["ExecMainStatus"]) == ("inactive", "success", "0")
+    appliance.configure("")
+    appliance.start()
+    began = time.monotonic()
+    appliance.device.run("systemctl", "stop", UNIT)
+    say(f"stop of an idle server in its container: {time.monotonic() - began:.1f} s")
+
+
+def test_the_watchdog_s_pings_come_through_and_a_stuck_server_is_restarted(
+    appliance: ContainerAppliance, say: Say
+) -> None:
+    appliance.drop_in("watchdog", WATCHDOG)
+    try:
+        appliance.device.run("systemctl", "restart", UNIT)
+        restarts, pid = appliance.restarts(), appliance.server_pid()
+        time.sleep(8)  # more than the watchdog's interval: without pings it would fire
+        assert (appliance.restarts(), appliance.server_pid()) == (restarts, pid)
+        began = time.monotonic()
+        appliance.device.run("kill", "-STOP", str(pid))
+        appliance.device.wait_for(lambda: appliance.restarts() > restarts, "the watchdog", READY_SECONDS)
+        appliance.wait_until_it_answers()
+        say(f"container: SIGSTOP to the next answer, WatchdogSec=6: {time.monotonic() - began:.1f} s")
+        assert appliance.server_pid() != pid
+        assert "Watchdog timeout" in appliance.journal()
+    finally:
+        appliance.drop_in("watchdog", "")
+
+
+def test_a_worker_is_replaced_and_the_server_stays(appliance: ContainerAppliance, say: Say) -> None:
+    pid, (worker,) = appliance.server_pid(), appliance.worker_pids()
+    began = time.monotonic()
+    appliance.device.run("kill", "-KILL", str(worker))
+    appliance.device.wait_for(lambda: worker not in appliance.worker_pids(), "the end of the worker")
+    appliance.wait_until_it_answers()
+    say(f"container: worker killed to the next answer: {time.monotonic() - began:.1f} s")
+    assert appliance.server_pid() == pid
+
+
+def test_keys_reach_the_server_s_user_and_nobody_else(appliance: ContainerAppliance) -> None:
+    said = appliance.command("keys", "add", "phone").output.splitlines()
+    (key,) = [line for line in said if line.startswith("edgellm-")]
+    appliance.configure(f'[server]\napi_keys_file = "{KEYS_FILE}"\n')
+    try:
+        appliance.device.run("systemctl", "restart", UNIT)
+        assert appliance.chat().status_code == 401
+        fields = {**LONG, "max_tokens": 1}
+        assert appliance.request("/v1/chat/completions", fields, Authorization=f"Bearer {key}").status_code == 200
+        kept = "/etc/edgellm/credentials/api-keys"
+        assert appliance.device.run("stat", "-c", "%U:%G %a", kept).output == "root:edgellm 640\n"
+        assert key not in appliance.device.journal()
+    finally:
+        appliance.configure("")
+        appliance.device.run("systemctl", "restart", UNIT)
+
+
+def test_a_configuration_error_is_one_line_and_no_restart(appliance: ContainerAppliance) -> None:
+    appliance.configure("[server]\nprot = 8000\n")
+    try:
+        appliance.device.run("systemctl", "restart", UNIT, check=False)
+        state = appliance.wait_until_failed()
+        assert (state["ExecMainStatus"], state["NRestarts"]) == ("78", "0")
+        assert "prot" in state["StatusText"]
+    finally:
+        appliance.configure("")
+        appliance.device.run("systemctl", "reset-failed", UNIT)
+
+
+def test_it_serves_after_a_reboot(appliance: ContainerAppliance, say: Say) -> None:
+    began = time.monotonic()
+    appliance.device.reboot()
+    appliance.wait_until_it_answers()
+    say(f"container: reboot to an answer: {time.monotonic() - began:.1f} s")
+    assert appliance.restarts() == 0
+
+
+def test_an_uninstall_takes_the_units_off(appliance: ContainerAppliance) -> None:
+    appliance.command("uninstall")
+    assert appliance.device.unit(UNIT, "LoadState", "ActiveState") == {
+        "LoadState": "not-found",
+        "ActiveState": "inactive",
+    }
+    with suppress(AssertionError):
+        appliance.device.run("podman", "rm", "--all")
+    assert appliance.device.run("test", "-e", "/etc/edgellm/edgellm.toml").code == 0
+    assert appliance.device.run("podman", "image", "exists", "localhost/edgellm:current").code == 0
