@@ -26,7 +26,8 @@ SPEED_RATIO_MIN = 1.5
 PACED_STREAMS = (1, 8, 32)
 PACED_STEPS = 300
 PACE_SECONDS = 0.005  # about a step of the small model on two cores
-FULL_SPEED_STREAMS = (8, 32)
+FULL_SPEED_STREAMS = (1, 8, 32)
+TARGET_STREAMS_MIN = 8  # of one stream the most is the wake-up and the write, which both sides pay alike
 FULL_SPEED_CHUNKS = 40_000
 
 REQUEST_BODY = json.dumps(
@@ -85,10 +86,13 @@ class FrontEnd:
         with ThreadPoolExecutor(1) as reader:
             reading = reader.submit(client.read_all)
             self._worker.ask({"streams": streams, "steps": steps})
-            start = time.perf_counter()
-            for step in range(steps):
-                time.sleep(max(0.0, start + step * interval_seconds - time.perf_counter()))
-                self._steps.write(STEP)
+            if interval_seconds:
+                start = time.perf_counter()
+                for step in range(steps):
+                    time.sleep(max(0.0, start + step * interval_seconds - time.perf_counter()))
+                    self._steps.write(STEP)
+            else:  # all at once, since a loop beside the client's thread would be slower than the server
+                self._steps.write(STEP * steps)
             spent = self._worker.ask({})
             events = reading.result()
         if events != [steps] * streams:
@@ -107,15 +111,22 @@ def compare_front_ends(folder: Path, rounds: int) -> list[Finding]:
                 [MICROSECONDS_PER_SECOND * run["cpu_seconds"] / (streams * PACED_STEPS) for run in runs]
                 for runs in _in_turns(rounds, ours, theirs, streams, PACED_STEPS, PACE_SECONDS)
             ]
-            findings += _cpu_findings(streams, *costs)
+            # Waking a sleeping process is most of what this costs, on both sides: so it is reported without a target.
+            findings += _cpu_findings(f"{_counted(streams)} at a chunk each {1000 * PACE_SECONDS:.0f} ms", costs, None)
         for streams in FULL_SPEED_STREAMS:
             steps = FULL_SPEED_CHUNKS // streams
-            speeds = [
-                [streams * steps / run["wall_seconds"] for run in runs]
-                for runs in _in_turns(rounds, ours, theirs, streams, steps, 0)
+            both = _in_turns(rounds, ours, theirs, streams, steps, 0)
+            costs = [
+                [MICROSECONDS_PER_SECOND * run["cpu_seconds"] / (streams * steps) for run in runs] for runs in both
             ]
-            findings += _speed_findings(streams, *speeds)
+            findings += _cpu_findings(f"{_counted(streams)} at full speed", costs, CPU_RATIO_MAX)
+            speeds = [[streams * steps / run["wall_seconds"] for run in runs] for runs in both]
+            findings += _speed_findings(f"{_counted(streams)} at full speed", speeds, SPEED_RATIO_MIN)
         return findings
+
+
+def _counted(streams: int) -> str:
+    return f"{streams} {'stream' if streams == 1 else 'streams'}"
 
 
 def _in_turns(
@@ -131,21 +142,23 @@ def _in_turns(
     return runs
 
 
-def _cpu_findings(streams: int, ours: Sequence[float], theirs: Sequence[float]) -> list[Finding]:
+def _cpu_findings(what: str, costs: Sequence[Sequence[float]], ratio_max: float | None) -> list[Finding]:
+    ours, theirs = costs
     ratio = ratio_by_round(ours, theirs)
-    name = f"CPU a chunk, {streams} {'stream' if streams == 1 else 'streams'}"
+    target, is_met = ("", None) if ratio_max is None else (f"<= {ratio_max}", ratio.median <= ratio_max)
     return [
-        Finding(f"{name}: edgellm", Spread.of(ours), "us", 1, "", None),
-        Finding(f"{name}: Starlette", Spread.of(theirs), "us", 1, "", None),
-        Finding(f"{name}: ratio", ratio, "x", 2, f"<= {CPU_RATIO_MAX}", ratio.median <= CPU_RATIO_MAX),
+        Finding(f"CPU a chunk, {what}: edgellm", Spread.of(ours), "us", 1, "", None),
+        Finding(f"CPU a chunk, {what}: Starlette", Spread.of(theirs), "us", 1, "", None),
+        Finding(f"CPU a chunk, {what}: ratio", ratio, "x", 2, target, is_met),
     ]
 
 
-def _speed_findings(streams: int, ours: Sequence[float], theirs: Sequence[float]) -> list[Finding]:
+def _speed_findings(what: str, speeds: Sequence[Sequence[float]], ratio_min: float | None) -> list[Finding]:
+    ours, theirs = speeds
     ratio = ratio_by_round(ours, theirs)
-    name = f"full speed, {streams} streams"
+    target, is_met = ("", None) if ratio_min is None else (f">= {ratio_min}", ratio.median >= ratio_min)
     return [
-        Finding(f"{name}: edgellm", Spread.of(ours), "chunks/s", 0, "", None),
-        Finding(f"{name}: Starlette", Spread.of(theirs), "chunks/s", 0, "", None),
-        Finding(f"{name}: ratio", ratio, "x", 2, f">= {SPEED_RATIO_MIN}", ratio.median >= SPEED_RATIO_MIN),
+        Finding(f"{what}: edgellm", Spread.of(ours), "chunks/s", 0, "", None),
+        Finding(f"{what}: Starlette", Spread.of(theirs), "chunks/s", 0, "", None),
+        Finding(f"{what}: ratio", ratio, "x", 2, target, is_met),
     ]

@@ -40,9 +40,8 @@ def docs_page(document: Mapping[str, Any]) -> str:
 
 def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
     lines = [operation.get("summary", "")]
-    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-    if body:
-        lines.append(f"takes {_kind(body)}")
+    for kind, body in operation.get("requestBody", {}).get("content", {}).items():
+        lines.append(f"takes {_kind(body['schema'])}" + ("" if kind == "application/json" else f" as {escape(kind)}"))
     answers = operation["responses"]["200"]["content"]
     kinds = [
         _kind(answer["schema"]) if "$ref" in answer["schema"] else escape(kind) for kind, answer in answers.items()

@@ -82,7 +82,7 @@ async def greet(scope: Any, receive: Any, send: Any) -> None:
 def connect(
     counts: ConnectionCounts | None = None, app: Any = greet, address: str = "192.0.2.1", **settings: Any
 ) -> tuple[BoundedHttpProtocol, MemoryTransport]:
-    config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none", proxy_headers=False)
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none", proxy_headers=False)
     bounds = ServerSettings(**settings)
     counts = counts or ConnectionCounts(bounds.connections_max, bounds.connections_per_address_max)
     protocol = BoundedHttpProtocol(config, ServerState(), {}, settings=bounds, counts=counts)

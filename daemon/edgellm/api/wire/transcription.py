@@ -27,16 +27,15 @@ def _one_or_more(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Temperature = Annotated[float, BeforeValidator(_number), Field(ge=0, le=limits.TEMPERATURE_MAX, allow_inf_nan=False)]
+# The bounds come first: behind the validator they would not be bounds in the document.
+Temperature = Annotated[float, Field(ge=0, le=limits.TEMPERATURE_MAX, allow_inf_nan=False), BeforeValidator(_number)]
 
 
 class TranslationRequest(WireModel):
     model: str = Field(max_length=limits.NAME_CHARACTERS_MAX)
     prompt: Annotated[str, Field(max_length=limits.AUDIO_PROMPT_CHARACTERS_MAX)] = ""
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = "json"
-    temperature: Annotated[
-        float, BeforeValidator(_number), Field(ge=0, le=limits.TEMPERATURE_MAX, allow_inf_nan=False)
-    ] = 0.0
+    temperature: Temperature = 0.0
 
 
 class TranscriptionRequest(TranslationRequest):
