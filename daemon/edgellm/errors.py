@@ -84,6 +84,13 @@ class ConfigError(EdgeLLMError):
     exit_code = 78
 
 
+class UsageError(ConfigError):
+    """The command line itself is wrong."""
+
+    code = "usage"
+    exit_code = 64
+
+
 class ModelError(EdgeLLMError):
     code = "model_error"
     exit_code = 65

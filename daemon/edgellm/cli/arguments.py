@@ -10,17 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from edgellm.errors import ConfigError
+from edgellm.errors import UsageError
 
 if TYPE_CHECKING:
     from edgellm.config import Flag, LoadedSettings
-
-
-class UsageError(ConfigError):
-    """The command line itself is wrong."""
-
-    code = "usage"
-    exit_code = 64
 
 
 class Parser(argparse.ArgumentParser):

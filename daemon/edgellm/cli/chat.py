@@ -11,8 +11,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Protocol, TextIO
 from urllib.parse import urlsplit
 
-from edgellm.cli.arguments import UsageError, add_config_option
-from edgellm.errors import EdgeLLMError
+from edgellm.cli.arguments import add_config_option
+from edgellm.errors import EdgeLLMError, UsageError
 
 if TYPE_CHECKING:
     from edgellm.service.pairing.boards import Board

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from edgellm.cli.arguments import UsageError
 from edgellm.cli.chat import KEY_VARIABLE
-from edgellm.errors import EdgeLLMError
+from edgellm.errors import EdgeLLMError, UsageError
 from edgellm.service.tls import AUTHORITY_FILE
 
 CONNECT_SECONDS_MAX = 10.0

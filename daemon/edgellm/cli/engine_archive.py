@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgellm.cli.arguments import ENGINE_OPTIONS, UsageError, add_setting_options
+from edgellm.cli.arguments import ENGINE_OPTIONS, add_setting_options
 from edgellm.cli.engine_build import OPTIONS
 from edgellm.cli.engine_context import EngineContext, megabytes, open_context, print_json
 from edgellm.cli.progress_line import ProgressLine
+from edgellm.errors import UsageError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgellm.cli.arguments import UsageError, load_from_arguments
+from edgellm.cli.arguments import load_from_arguments
+from edgellm.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

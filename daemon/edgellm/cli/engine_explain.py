@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgellm.cli.arguments import UsageError, add_setting_options
+from edgellm.cli.arguments import add_setting_options
 from edgellm.cli.engine_build import OPTIONS
 from edgellm.cli.engine_context import MODEL_HELP, EngineContext, print_json
 from edgellm.cli.engine_estimates import estimates_of, print_estimates
 from edgellm.cli.progress_line import ProgressLine
+from edgellm.errors import UsageError
 
 if TYPE_CHECKING:
     from edgellm.engines.engine_key import Difference, EngineKey

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from edgellm.cli.arguments import UsageError
 from edgellm.cli.engine_context import ENTRY_HELP, EngineContext, entry_facts, megabytes, print_json
+from edgellm.errors import UsageError
 
 if TYPE_CHECKING:
     from edgellm.engines.store_eviction import Eviction

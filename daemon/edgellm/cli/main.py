@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
-from edgellm.cli.arguments import Parser, UsageError
-from edgellm.errors import EdgeLLMError
+from edgellm.cli.arguments import Parser
+from edgellm.errors import EdgeLLMError, UsageError
 from edgellm.host.verbs import HOST_VERBS
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgellm.cli.arguments import UsageError, add_config_option, load_from_arguments
+from edgellm.cli.arguments import add_config_option, load_from_arguments
 from edgellm.cli.progress_line import ProgressLine
+from edgellm.errors import UsageError
 
 if TYPE_CHECKING:
     from edgellm.engines.whisper_folder import WhisperSource

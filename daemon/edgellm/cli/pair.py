@@ -9,7 +9,7 @@ import socket
 import sys
 from urllib.parse import urlsplit
 
-from edgellm.cli.arguments import UsageError
+from edgellm.errors import UsageError
 
 PORT_DEFAULT = 8000
 NAME_CHARACTERS_MAX = 48

@@ -8,9 +8,12 @@ import socket
 from typing import Final
 
 from edgellm.cli.admin_option import add_admin_option, admin_socket
-from edgellm.cli.arguments import UsageError, add_config_option
+from edgellm.cli.arguments import add_config_option
+from edgellm.host.option_types import duration
 
 MINUTES_DEFAULT: Final = 15.0
+MINUTES_MIN: Final = 1.0
+MINUTES_MAX: Final = 1440.0
 SECONDS_PER_MINUTE: Final = 60.0
 
 
@@ -19,9 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--minutes",
         metavar="N",
-        type=float,
+        type=duration("minutes", MINUTES_MAX, MINUTES_MIN),
         default=MINUTES_DEFAULT,
-        help=f"how long the code is open, from 1 to 1440 (default: {MINUTES_DEFAULT:g})",
+        help=f"how long the code is open, from {MINUTES_MIN:g} to {MINUTES_MAX:g} (default: {MINUTES_DEFAULT:g})",
     )
     what.add_argument("--close", action="store_true", help="close the code that is open")
     what.add_argument("--status", action="store_true", help="say whether a code is open, without a new one")
@@ -39,8 +42,6 @@ def run(namespace: argparse.Namespace) -> int:
     request: Request = OpenPairing(namespace.minutes * SECONDS_PER_MINUTE)
     if namespace.close or namespace.status:
         request = ClosePairing() if namespace.close else ShowPairing()
-    elif not 1 <= namespace.minutes <= 24 * SECONDS_PER_MINUTE:
-        raise UsageError(f"--minutes {namespace.minutes:g}: a code is open for 1 to 1440 minutes")
     done = ask_daemon(admin_socket(namespace), request)
     state = done.pairing
     if namespace.json:

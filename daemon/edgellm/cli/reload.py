@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 
 from edgellm.cli.admin_option import add_admin_option, admin_socket
 from edgellm.cli.arguments import add_config_option
+from edgellm.host.option_types import duration
 
 WAIT_SECONDS = 600.0
 WAIT_SECONDS_MAX = 86_400.0
@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--wait",
         metavar="SECONDS",
         nargs="?",
-        type=_seconds,
+        type=duration("seconds", WAIT_SECONDS_MAX),
         const=WAIT_SECONDS,
         help="wait until the models that changed are loaded, and end with the reason of one that was not "
         f"(default: {WAIT_SECONDS:g} s)",
@@ -50,13 +50,3 @@ def run(namespace: argparse.Namespace) -> int:
     for error in errors[:1]:
         raise error
     return 0
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= WAIT_SECONDS_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds above 0, up to {WAIT_SECONDS_MAX:g}")
-    return seconds

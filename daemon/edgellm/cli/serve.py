@@ -8,11 +8,11 @@ import sys
 from edgellm.cli.arguments import (
     MODEL_OPTIONS,
     SERVER_OPTIONS,
-    UsageError,
     add_config_option,
     add_setting_options,
     load_from_arguments,
 )
+from edgellm.errors import UsageError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

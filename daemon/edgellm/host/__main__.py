@@ -10,22 +10,16 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import edgellm.host
-from edgellm.errors import ConfigError, EdgeLLMError
+from edgellm.errors import EdgeLLMError, UsageError
 from edgellm.host.verbs import HOST_VERBS
 
-EXIT_USAGE = 64
 EXIT_SOFTWARE = 70
 EXIT_INTERRUPTED = 130
 
 
-class _UsageError(ConfigError):
-    code = "usage"
-    exit_code = EXIT_USAGE
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise _UsageError(f"{message} — see {self.prog} --help")
+        raise UsageError(f"{message} — see {self.prog} --help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,9 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print("\n".join(f"{name:<12} {verb.summary}" for name, verb in HOST_VERBS.items()))
-        return 0 if words else EXIT_USAGE
+        return 0 if words else UsageError.exit_code
     if words[0] not in HOST_VERBS:
-        raise _UsageError(f"there is no verb {words[0]!r} here — the verbs are {', '.join(HOST_VERBS)}")
+        raise UsageError(f"there is no verb {words[0]!r} here — the verbs are {', '.join(HOST_VERBS)}")
     # An upgrade replaces the file that modules would be read from later.
     for module in pkgutil.iter_modules(edgellm.host.__path__, "edgellm.host."):
         importlib.import_module(module.name)

@@ -7,7 +7,7 @@ import re
 import socket
 from pathlib import Path
 
-from edgellm.host.durable_file import write_durably
+from edgellm.durable_file import write_durably
 from edgellm.host.paths import HostPaths
 
 PREFIX = "edgellm-"

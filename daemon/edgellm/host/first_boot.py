@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from edgellm.durable_file import make_private_folder, replace_link, sync_folder, write_durably
 from edgellm.errors import FirstBootError
 from edgellm.host.board_name import take_name
 from edgellm.host.commands import Said, attempt
 from edgellm.host.container_releases import CURRENT
-from edgellm.host.durable_file import make_private_folder, replace_link, sync_folder, write_durably
 from edgellm.host.first_boot_state import BootStep, FirstBootState
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind

@@ -8,8 +8,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from edgellm.durable_file import make_private_folder, write_durably, write_json_durably
 from edgellm.errors import ConfigError
-from edgellm.host.durable_file import make_private_folder, write_durably, write_json_durably
 
 FORMAT = 1
 FILE_NAME = "first-boot.json"

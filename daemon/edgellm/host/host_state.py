@@ -13,8 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from edgellm.durable_file import make_private_folder, sync_folder, write_durably, write_json_durably
 from edgellm.errors import ConfigError, UpgradeRunningError
-from edgellm.host.durable_file import make_private_folder, sync_folder, write_durably, write_json_durably
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Release
 from edgellm.host.versions import Version

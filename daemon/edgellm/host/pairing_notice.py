@@ -14,16 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from edgellm.durable_file import make_private_folder, write_durably, write_json_durably
 from edgellm.errors import FirstBootError
+from edgellm.host.admin_question import admin_socket, ask_server
 from edgellm.host.commands import attempt
-from edgellm.host.durable_file import make_private_folder, write_durably, write_json_durably
 from edgellm.host.paths import HostPaths
 
 LIFETIME_SECONDS = 3_600.0
 POLL_SECONDS = 2.0
 DAEMON_DEADLINE_SECONDS = 1_800.0
-ANSWER_SECONDS_MAX = 30.0
-LINE_BYTES_MAX = 65_536
 CODE_FILE = "pairing-code.json"  # so that a reboot shows the same code
 PAIRED_MARK = "paired"  # a condition of the unit
 ISSUE_FILE = "run/issue.d/edgellm.issue"
@@ -73,7 +72,7 @@ class PairingNotice:
                 return self._pairing()
             except OSError as error:
                 if time.monotonic() > deadline:
-                    raise FirstBootError(f"no daemon answers at {self._paths.admin_socket}: {error}") from None
+                    raise FirstBootError(f"no daemon answers at {admin_socket(self._paths)}: {error}") from None
                 time.sleep(POLL_SECONDS)
 
     def _pairing(self) -> Mapping[str, Any] | None:
@@ -82,17 +81,7 @@ class PairingNotice:
         return state
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(ANSWER_SECONDS_MAX)
-            connection.connect(str(self._paths.admin_socket))
-            connection.sendall(json.dumps(request).encode() + b"\n")
-            received = b""
-            while not received.endswith(b"\n") and len(received) < LINE_BYTES_MAX:
-                piece = connection.recv(LINE_BYTES_MAX)
-                if not piece:
-                    raise ConnectionError("it ended before it answered")
-                received += piece
-        answer: dict[str, Any] = json.loads(received)
+        answer = ask_server(self._paths, request)
         if answer.get("answer") != "done":
             raise FirstBootError(f"the daemon opens no pairing code: {answer.get('message')}")
         return answer

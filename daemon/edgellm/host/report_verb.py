@@ -9,10 +9,12 @@ from pathlib import Path
 
 from edgellm.errors import ConfigError
 from edgellm.host.installed_mode import releases_of
+from edgellm.host.option_types import whole_number
 from edgellm.host.paths import HostPaths
 from edgellm.host.support_report import ARCHIVE_MODE, JOURNAL_LINES_MAX, SupportReport, write_report
 
 MEGABYTE_BYTES = 1_000_000
+JOURNAL_LINES_LIMIT = 1_000_000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--journal-lines",
         metavar="N",
-        type=_lines,
+        type=whole_number("lines", 1, JOURNAL_LINES_LIMIT),
         default=JOURNAL_LINES_MAX,
         help=f"how much of each unit's journal (default: {JOURNAL_LINES_MAX})",
     )
@@ -55,9 +57,3 @@ def run(namespace: argparse.Namespace) -> int:
     print("\n".join(f"  {name}" for name in sorted(names)))
     print("Keys, tokens and prompts are not; README.txt says what else is left out. Read it before you send it.")
     return 0
-
-
-def _lines(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines from 1 to 1000000")
-    return int(text)

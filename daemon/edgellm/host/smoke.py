@@ -5,21 +5,17 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
-import socket
 import ssl
 import time
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from edgellm.errors import UpgradeError
+from edgellm.host.admin_question import ANSWER_DEADLINE_SECONDS, admin_socket, ask_server
 from edgellm.host.paths import HostPaths
 
-ANSWER_DEADLINE_SECONDS = 120.0
-ADMIN_LINE_BYTES_MAX = 65_536
 ANSWER_BYTES_MAX = 1_048_576
 QUESTION = "Say hello in a few words."
 TOKENS_MAX = 16
@@ -117,26 +113,16 @@ class LocalAccess:
     @classmethod
     def ask(cls, paths: HostPaths) -> LocalAccess:
         """Raises UpgradeError where no server answers."""
-        path = _admin_socket(paths)
+        path = admin_socket(paths)
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(ANSWER_DEADLINE_SECONDS)
-                connection.connect(str(path))
-                connection.sendall(b'{"verb":"host_pass"}\n')
-                received = b""
-                while not received.endswith(b"\n") and len(received) < ADMIN_LINE_BYTES_MAX:
-                    piece = connection.recv(ADMIN_LINE_BYTES_MAX)
-                    if not piece:
-                        break
-                    received += piece
-            answer = json.loads(received)
+            answer = ask_server(paths, {"verb": "host_pass"})
             if answer["answer"] != "host_pass_issued":
                 raise UpgradeError(f"the server's admin socket refused: {answer.get('message', answer['answer'])}")
             fingerprint = answer.get("certificate_sha256")
             return cls(str(answer["url"]), str(answer["key"]), str(answer["version"]), fingerprint)
         except OSError as error:
             raise UpgradeError(f"the server's admin socket {path}: {error.strerror or error}") from None
-        except (ValueError, KeyError, TypeError):
+        except KeyError:
             raise UpgradeError(f"the server's admin socket {path} answered something that is no answer") from None
 
     def request(self, method: str, path: str, body: object = None) -> LocalAnswer:
@@ -183,12 +169,3 @@ def _expect_json(answer: LocalAnswer, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UpgradeError(f"{what} was answered with something that is no JSON object")
     return value
-
-
-def _admin_socket(paths: HostPaths) -> Path:
-    """The configuration may name another. What is wrong with the configuration is the server's to say."""
-    try:
-        named = tomllib.loads(paths.configuration.read_text(encoding="utf-8")).get("admin_socket")
-    except (OSError, ValueError):
-        named = None
-    return paths.at(named) if isinstance(named, str) else paths.admin_socket

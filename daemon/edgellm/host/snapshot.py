@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from edgellm.durable_file import make_private_folder, sync_folder, write_durably
 from edgellm.errors import UpgradeError
-from edgellm.host.durable_file import make_private_folder, sync_folder, write_durably
 from edgellm.host.paths import HostPaths
 
 INDEX = "index.json"

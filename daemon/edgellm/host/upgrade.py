@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from edgellm.durable_file import write_durably
 from edgellm.errors import (
     EdgeLLMError,
     HostSpaceError,
@@ -22,7 +23,6 @@ from edgellm.errors import (
     VersionFloorError,
 )
 from edgellm.host.bundle_extras import bring_extras
-from edgellm.host.durable_file import write_durably
 from edgellm.host.engine_pins import let_go, pin_present
 from edgellm.host.host_state import HostState, Journey, Step, StepState
 from edgellm.host.paths import HostPaths

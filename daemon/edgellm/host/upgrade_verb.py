@@ -16,9 +16,11 @@ from edgellm.errors import (
     EdgeLLMError,
     ServiceDownError,
     UpgradeReturnedError,
+    UsageError,
 )
 from edgellm.host.host_state import HostState
 from edgellm.host.installed_mode import installed_kind, releases_of, releases_of_kind
+from edgellm.host.option_types import duration, whole_number
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind
 from edgellm.host.releases import Releases
@@ -28,12 +30,7 @@ from edgellm.host.upgrade_report import StepReport, UpgradeReport, report_line
 from edgellm.host.versions import Version
 
 KEPT_RELEASES_MAX = 100
-USAGE_CODE = 64
-
-
-class _UsageError(ConfigError):
-    code = "usage"
-    exit_code = USAGE_CODE
+READY_DEADLINE_SECONDS_MAX = 7 * 86_400.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep",
         metavar="N",
-        type=_kept,
+        type=whole_number("releases", 0, KEPT_RELEASES_MAX),
         default=KEPT_RELEASES,
         help=f"how many earlier releases stay (default: {KEPT_RELEASES})",
     )
@@ -80,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ready-timeout",
         metavar="SECONDS",
-        type=_seconds,
+        type=duration("seconds", READY_DEADLINE_SECONDS_MAX),
         default=READY_DEADLINE_SECONDS,
         help=f"how long the release may take until it is ready (default: {READY_DEADLINE_SECONDS:g})",
     )
@@ -102,11 +99,11 @@ def run(namespace: argparse.Namespace) -> int:
     ]
     if len(chosen) != 1:
         said = "nothing is said to do" if not chosen else f"{' and '.join(chosen)} exclude each other"
-        raise _UsageError(f"{said} — see edgellm upgrade --help")
+        raise UsageError(f"{said} — see edgellm upgrade --help")
     if os.geteuid() != 0:
         raise ConfigError("edgellm upgrade changes the system — run it as root")
     if namespace.install is not None and namespace.source is None:
-        raise _UsageError("--install needs a SOURCE — see edgellm upgrade --help")
+        raise UsageError("--install needs a SOURCE — see edgellm upgrade --help")
     paths = HostPaths()
     state = HostState(paths)
     if namespace.raise_floor is not None:
@@ -146,7 +143,7 @@ def _raise_floor(state: HostState, text: str) -> int:
     try:
         version = Version(text)
     except ValueError as error:
-        raise _UsageError(f"--raise-floor: {error}") from None
+        raise UsageError(f"--raise-floor: {error}") from None
     with state.locked():
         print(f"versions older than {state.raise_floor(version)} are refused")
     return 0
@@ -215,19 +212,3 @@ class _Output:
         except OSError:
             devnull = os.open(os.devnull, os.O_WRONLY)
             os.dup2(devnull, sys.stdout.fileno())
-
-
-def _kept(text: str) -> int:
-    if not text.isdigit() or int(text) > KEPT_RELEASES_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {KEPT_RELEASES_MAX}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds above 0")
-    return seconds

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from edgellm.durable_file import replace_link, sync_folder, write_durably
 from edgellm.errors import ReleaseSourceError, UpgradeError
 from edgellm.host.commands import Said, attempt, run
-from edgellm.host.durable_file import replace_link, sync_folder, write_durably
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind, Release
 from edgellm.host.service_unit import PREWARM, ServiceUnit, reload_units

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from edgellm.api.keys import ApiKey
 from edgellm.config.regular_file import open_regular
+from edgellm.durable_file import PRIVATE_FILE_MODE, write_durably
 from edgellm.errors import ConfigError
-from edgellm.service.private_file import CLOSED_MODE, replace_file
 from edgellm.serving.priority import Priority
 
 FILE_BYTES_MAX = 2**20
@@ -163,5 +163,5 @@ def _changing(path: Path) -> Iterator[Path]:
 
 
 def _replace(target: Path, text: str) -> None:
-    mode = stat.S_IMODE(target.stat().st_mode) & ~stat.S_IRWXO if target.exists() else CLOSED_MODE
-    replace_file(target, text.encode("utf-8", errors="surrogateescape"), mode)
+    mode = stat.S_IMODE(target.stat().st_mode) & ~stat.S_IRWXO if target.exists() else PRIVATE_FILE_MODE
+    write_durably(target, text.encode("utf-8", errors="surrogateescape"), mode)

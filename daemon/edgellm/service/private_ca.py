@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from edgellm.config.regular_file import open_regular
+from edgellm.durable_file import write_durably
 from edgellm.errors import ConfigError
-from edgellm.service.private_file import replace_file
 from edgellm.service.tls import AUTHORITY_FILE, CERTIFICATE_BYTES_MAX
 
 CA_DAYS = 3_650
@@ -76,8 +76,8 @@ class PrivateCa:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256())
         )
-        replace_file(self.ca_key, _pem(key))
-        replace_file(self.ca_certificate, certificate.public_bytes(serialization.Encoding.PEM), CERTIFICATE_MODE)
+        write_durably(self.ca_key, _pem(key))
+        write_durably(self.ca_certificate, certificate.public_bytes(serialization.Encoding.PEM), CERTIFICATE_MODE)
 
     def _make_server(self, name: str, alternatives: Sequence[x509.GeneralName]) -> None:
         ca_key, ca = self._authority()
@@ -92,8 +92,8 @@ class PrivateCa:
             .sign(ca_key, hashes.SHA256())
         )
         # A daemon that reads the two in between finds that they do not fit, and keeps what it has until they do.
-        replace_file(self.server_key, _pem(key))
-        replace_file(self.server_certificate, certificate.public_bytes(serialization.Encoding.PEM), CERTIFICATE_MODE)
+        write_durably(self.server_key, _pem(key))
+        write_durably(self.server_certificate, certificate.public_bytes(serialization.Encoding.PEM), CERTIFICATE_MODE)
 
     def _authority(self) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
         try:

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from edgellm.cli import chat
-from edgellm.cli.arguments import UsageError
 from edgellm.cli.chat_over_http import Server, ServerAnswerError
 from edgellm.cli.main import main
+from edgellm.errors import UsageError
 
 DEADLINE_SECONDS = 20
 

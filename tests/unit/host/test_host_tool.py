@@ -38,7 +38,7 @@ def test_every_verb_runs_with_the_standard_library_alone(tool: Path, verb: str) 
         (("nonsense",), 64, "there is no verb 'nonsense' here"),
         (("upgrade",), 64, "nothing is said to do"),
         (("upgrade", "--list", "--resume"), 64, "exclude each other"),
-        (("upgrade", "wheel", "--keep", "-1"), 64, "is no number from 0"),
+        (("upgrade", "wheel", "--keep", "-1"), 64, "is no number of releases from 0"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_a_code(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from edgellm import durable_file
 from edgellm.api.keys import KeyRing
 from edgellm.errors import ConfigError
-from edgellm.service import private_file
 from edgellm.service.api_keys import add_key, read_keys, read_keys_left, revoke_key
 from edgellm.serving.priority import Priority
 
@@ -134,7 +134,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatc
     def fail(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(private_file.os, "fsync", fail)
+    monkeypatch.setattr(durable_file.os, "fsync", fail)
     with pytest.raises(ConfigError, match="cannot be changed: No space left"):
         add_key(file, "alice")
     assert file.read_text() == f"bob:{KEY}\n"

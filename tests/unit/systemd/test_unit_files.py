@@ -8,9 +8,9 @@ import pytest
 from tests.unit.systemd.unit_file import SYSTEMD, Sections, read_unit, unit_files, value, values
 
 from edgellm import errors
-from edgellm.cli.arguments import UsageError
 from edgellm.cli.main import VERBS, parser_of
 from edgellm.config import AdmissionSettings
+from edgellm.errors import UsageError
 from edgellm.service.install.installation import USER_NUMBER
 from edgellm.serving.worker.settings import WorkerSettings
 

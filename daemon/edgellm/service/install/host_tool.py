@@ -30,5 +30,6 @@ def host_tool() -> bytes:
 def _entries() -> Iterator[tuple[str, bytes]]:
     package = Path(edgellm.__file__).parent
     yield "__main__.py", _MAIN.encode()
-    for path in (package / "__init__.py", package / "errors.py", *(package / "host").rglob("*.py")):
+    below = (package / f"{name}.py" for name in ("__init__", "durable_file", "errors"))
+    for path in (*below, *(package / "host").rglob("*.py")):
         yield f"edgellm/{path.relative_to(package).as_posix()}", path.read_bytes()

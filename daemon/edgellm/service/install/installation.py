@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm import __version__
+from edgellm.durable_file import write_durably
 from edgellm.errors import ConfigError
 from edgellm.service.install.system_files import Mode, SystemFile, source_folder
 from edgellm.service.install.target import Target
-from edgellm.service.private_file import replace_file
 
 RECORD = "usr/local/lib/edgellm/installed.json"
 USER = "edgellm"
@@ -100,7 +100,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
         for folder in reversed([one for one in path.parents if not one.exists()]):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o755)
-        replace_file(path, content, mode)
+        write_durably(path, content, mode)
     except OSError as error:
         raise _refusal(path, error) from None
 

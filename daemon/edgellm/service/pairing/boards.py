@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from edgellm.config.load import default_files
+from edgellm.durable_file import write_durably
 from edgellm.errors import ConfigError
-from edgellm.service.private_file import replace_file
 from edgellm.service.tls import AUTHORITY_FILE
 
 FOLDER_NAME: Final = "boards"
@@ -66,7 +66,7 @@ class Board:
     def _write(self, path: Path, text: str) -> None:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_file(path, text.encode())
+            write_durably(path, text.encode())
         except OSError as error:
             raise ConfigError(
                 f"{path}: {error.strerror} — set XDG_CONFIG_HOME to a folder that can be written"

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from edgellm.durable_file import write_durably
 from edgellm.errors import ConfigError
-from edgellm.service.private_file import replace_file
 
 FILE_NAME: Final = "open-code.json"
 FILE_BYTES_MAX: Final = 4_096
@@ -103,7 +103,7 @@ def write_open_code(folder: Path, code: OpenCode) -> None:
     path = folder / FILE_NAME
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(path, msgspec.json.encode(record))
+        write_durably(path, msgspec.json.encode(record))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror} — pairing needs a folder that the daemon can write") from None
 

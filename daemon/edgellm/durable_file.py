@@ -19,11 +19,18 @@ def make_private_folder(folder: Path) -> None:
 
 
 def write_durably(path: Path, content: bytes, mode: int = PRIVATE_FILE_MODE) -> None:
-    """Replace the file; it has the old or the new content from then on. Raises OSError."""
+    """Replace the file: it has the old or the new content, and is open to nobody else for a moment. Raises OSError.
+
+    The owner stays: what root renews for a daemon's user must stay readable for it.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE_MODE)
     try:
         with open(descriptor, "wb") as stream:
+            if path.exists():
+                before = path.stat()
+                if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(descriptor, before.st_uid, before.st_gid)
             os.fchmod(descriptor, mode)
             stream.write(content)
             stream.flush()
