@@ -12,15 +12,26 @@ from pathlib import Path
 import pytest
 from tests.fleet.control_host import ControlHost
 from tests.fleet.fleet import Fleet
-from tests.fleet.wheel_folder import make_wheel_folder
+from tests.fleet.rollout_fleet import RolloutFleet
 from tests.lab.bridge import Bridge
-from tests.lab.rootfs import DEVICE_PACKAGES, PYTHON_OF_SUITE, device_rootfs, mirror_of_this_machine, missing_tools
+from tests.lab.rootfs import (
+    DEVICE_PACKAGES,
+    PYTHON_OF_SUITE,
+    device_rootfs,
+    extended_rootfs,
+    mirror_of_this_machine,
+    missing_tools,
+)
+from tests.lab.wheels import build_wheel, release_folder
 from tests.service.conftest import model_folder, say
+
+import edgellm
 
 __all__ = ["model_folder", "say"]
 
 # What an operator's board has beside systemd; it reaches no package index.
 FLEET_PACKAGES = (*DEVICE_PACKAGES, "openssh-server", "sudo", "nftables", "avahi-daemon", "python3-apt")
+GATEWAY_PACKAGES = ("haproxy", "socat", "openssl", "prometheus")
 TOOLS = ("ssh", "ssh-keygen", "ip", "nsenter")
 
 
@@ -61,8 +72,20 @@ def bridge(fleet_folder: Path) -> Iterator[Bridge]:
 
 
 @pytest.fixture(scope="session")
-def wheels(fleet_folder: Path) -> Path:
-    return make_wheel_folder(fleet_folder / "wheels", fleet_folder / "wheel")
+def gateway_rootfs(fleet_rootfs: Path) -> Path:
+    """Devices reach no package index: what the roles of a gateway's host would install is there."""
+    return extended_rootfs(fleet_rootfs, GATEWAY_PACKAGES)
+
+
+@pytest.fixture(scope="session")
+def wheel(fleet_folder: Path) -> Path:
+    """Of this checkout, without its C++ part."""
+    return build_wheel(fleet_folder / "wheel")
+
+
+@pytest.fixture(scope="session")
+def wheels(fleet_folder: Path, wheel: Path) -> Path:
+    return release_folder(wheel, fleet_folder / "wheels", edgellm.__version__)
 
 
 @pytest.fixture(scope="session")
@@ -78,10 +101,27 @@ def fleet(fleet_rootfs: Path, fleet_folder: Path, bridge: Bridge, wheels: Path, 
         made.remove()
 
 
+@pytest.fixture(scope="session")
+def boards(fleet_rootfs: Path, gateway_rootfs: Path, wheel: Path, model_folder: Path) -> Iterator[RolloutFleet]:
+    """Three that serve, behind a gateway."""
+    with tempfile.TemporaryDirectory(prefix="edgellm-roll-") as name:
+        folder = Path(name)
+        bridge = Bridge(folder.name).up()
+        try:
+            made = RolloutFleet(folder, bridge, fleet_rootfs, gateway_rootfs, wheel, model_folder)
+            try:
+                yield made.serve()
+            finally:
+                made.remove()
+        finally:
+            bridge.remove()
+
+
 @pytest.fixture(autouse=True)
 def journals(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that fails shows what its devices wrote last."""
     failed_before = request.session.testsfailed
     yield
-    if request.session.testsfailed > failed_before and "fleet" in request.fixturenames:
-        print(request.getfixturevalue("fleet").journals())
+    if request.session.testsfailed > failed_before:
+        for fleet in {"fleet", "boards"} & set(request.fixturenames):
+            print(request.getfixturevalue(fleet).journals())

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.fleet.callbacks.end_after import RECORD_VARIABLE, STEP_VARIABLE
 from tests.lab.bridge import Bridge
 from tests.lab.device import Device
 from tests.lab.rootfs import check_output
-from tests.service.appliance import CHECKOUT
+from tests.lab.wheels import CHECKOUT
 
 PLAYBOOK_DEADLINE_SECONDS = 1800.0
+CALLBACKS = Path(__file__).parent / "callbacks"
 USER = "ops"
 BIN = Path(sys.executable).parent
 RECAP = re.compile(
@@ -127,6 +129,7 @@ class ControlHost:
         *options: str,
         variables: Mapping[str, Any] | None = None,
         limit: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> Played:
         """Run a playbook of the collection; whatever comes of it."""
         arguments = [f"edgellm.appliance.{playbook}", *options]
@@ -135,8 +138,17 @@ class ControlHost:
         if limit:
             arguments += ["--limit", ",".join(limit)]
         began = time.monotonic()
-        completed = self._run("ansible-playbook", *arguments)
+        completed = self._run("ansible-playbook", *arguments, environment=environment)
         return Played(completed.returncode, completed.stdout, time.monotonic() - began)
+
+    def play_until(self, record: Path, step: str, playbook: str, **given: Any) -> Played:
+        """The control host dies as soon as ``record`` of a board has ``step``, such as "drained done", last."""
+        environment = {
+            "ANSIBLE_CALLBACK_PLUGINS": str(CALLBACKS),
+            RECORD_VARIABLE: str(record),
+            STEP_VARIABLE: step,
+        }
+        return self.play(playbook, environment=environment, **given)
 
     def start(self, playbook: str, *options: str) -> subprocess.Popen[str]:
         """The same, to go on meanwhile; its output comes through ``stdout``."""
@@ -176,7 +188,9 @@ class ControlHost:
         completed = self._run(*command)
         assert completed.returncode == 0, completed.stdout
 
-    def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, program: str, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*self.bridge.enter(), str(BIN / program), *arguments],
             stdin=subprocess.DEVNULL,
@@ -184,7 +198,7 @@ class ControlHost:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env=self._environ(),
+            env={**self._environ(), **(environment or {})},
             cwd=self.folder,
             timeout=PLAYBOOK_DEADLINE_SECONDS,
             check=False,

@@ -9,22 +9,21 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 from tests.fleet.control_host import ControlHost, Played
-from tests.fleet.releases import ENDS_AT_ITS_START, Change, make_release
 from tests.lab.bridge import Bridge
 from tests.lab.device import Device
-from tests.lab.rootfs import check_output
-from tests.service.appliance import Appliance
+from tests.lab.wheels import Change, release_wheel
+from tests.service.appliance import DEPENDENCIES, Appliance
+from tests.service.release_wheels import BROKEN
 
 BOARDS = ("board1", "board2", "board3")
 GATEWAY = "gateway1"
-GATEWAY_PACKAGES = ("haproxy", "socat", "openssl", "prometheus")
 KEY = "a-key-of-the-whole-fleet"
 MODEL = "smollm2-135m-instruct"
 CONFIGURATION = """[server]
@@ -35,6 +34,7 @@ source = "smollm2-135m-instruct"
 max_batch_size = 2
 max_kv_cache_capacity = 1024
 """
+STEPS = ("out_of_gateway", "drained", "staged", "switched", "ready", "smoke", "back_in")
 DEADLINE_SECONDS = 300.0
 PAUSE_SECONDS = 0.2  # of a client between two requests: boards and playbooks share this machine
 SHORT = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4, "temperature": 0}
@@ -46,6 +46,7 @@ class RolloutFleet:
         folder: Path,
         bridge: Bridge,
         rootfs: Path,
+        gateway_rootfs: Path,
         wheel: Path,
         model: Path,
     ) -> None:
@@ -56,18 +57,14 @@ class RolloutFleet:
         self.boards: dict[str, Appliance] = {}
         self.devices: list[Device] = []
 
-        def make_device(name: str, *, read_only: Mapping[str, Path] | None = None) -> Device:
-            device = Device(name, folder / name, rootfs, read_only=read_only, bridge=bridge)
+        def make_device(name: str, lower: Path = rootfs, *, read_only: Mapping[str, Path] | None = None) -> Device:
+            device = Device(name, folder / name, lower, read_only=read_only, bridge=bridge)
             self.devices.append(self.control.admit(device))
             return device
 
         for name in BOARDS:
             self.boards[name] = Appliance.make(make_device, name, wheel, model)
-        self.gateway = make_device(GATEWAY)
-        # Devices reach no package index: what the role would install is there.
-        for arguments in (("update",), ("install", "--yes", "--no-install-recommends", *GATEWAY_PACKAGES)):
-            noninteractive = ["env", "DEBIAN_FRONTEND=noninteractive"]
-            check_output(["chroot", str(self.gateway.root), *noninteractive, "apt-get", "--quiet", *arguments])
+        self.gateway = make_device(GATEWAY, gateway_rootfs)
 
     def serve(self) -> RolloutFleet:
         for board in self.boards.values():
@@ -101,29 +98,41 @@ class RolloutFleet:
         inventory = {"all": {"children": groups, "vars": {"rollout_ready_seconds": 300, **variables}}}
         (self.control.folder / "hosts.json").write_text(json.dumps(inventory, indent=1))
 
-    def play(self, playbook: str, **variables: Any) -> Played:
-        return self.control.play(playbook, variables=variables)
+    def play(self, playbook: str, *, limit: Sequence[str] = (), **variables: Any) -> Played:
+        return self.control.play(playbook, variables=variables, limit=limit)
 
-    def roll_out(self, source: str | Path, **variables: Any) -> Played:
+    def roll_out(self, source: str | Path, *, limit: Sequence[str] = (), **variables: Any) -> Played:
         """``source`` is a path on the control host."""
-        return self.play("rollout", rollout_source=str(source), **variables)
+        return self.play("rollout", limit=limit, rollout_source=str(source), **variables)
+
+    def roll_out_until(self, step: str, board: str, source: Path) -> Played:
+        """To one board; the control host dies once ``step`` is done."""
+        return self.control.play_until(
+            self.record_file(board), f"{step} done", "rollout", variables={"rollout_source": str(source)}, limit=[board]
+        )
 
     def release(self, version: str) -> Path:
         return self._made(version, {})
 
     def broken_release(self, version: str) -> Path:
         """Its service ends as soon as it is started."""
-        return self._made(version, ENDS_AT_ITS_START)
+        name, change = BROKEN["ends-at-its-start"]
+        return self._made(version, {name: change})
 
     def _made(self, version: str, changes: Mapping[str, Change]) -> Path:
         folder = self._folder / "releases" / version
         found = list(folder.glob("*.whl"))
-        return found[0] if found else make_release(self._wheel, folder, version, changes)
+        if found:
+            return found[0]
+        return release_wheel(self._wheel, folder, version, changes=changes, dependencies=DEPENDENCIES)
 
     # What is so
 
+    def record_file(self, board: str) -> Path:
+        return self.control.home / f".local/state/edgellm/rollout/{board}.json"
+
     def record(self, board: str) -> dict[str, Any]:
-        file = self.control.home / f".local/state/edgellm/rollout/{board}.json"
+        file = self.record_file(board)
         value: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
         return value
 

@@ -92,6 +92,23 @@ def device_rootfs(packages: Sequence[str] = DEVICE_PACKAGES, suite: str = SUITE)
     return root
 
 
+def extended_rootfs(base: Path, packages: Sequence[str]) -> Path:
+    """A copy of ``base`` with further packages, as cached as that is."""
+    name = hashlib.sha256(" ".join(sorted(packages)).encode()).hexdigest()[:12]
+    root = base.with_name(f"{base.name}-{name}")
+    with (CACHE_FOLDER / f"{root.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            unfinished = root.with_suffix(".unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            check_output(["cp", "-a", "--reflink=auto", str(base), str(unfinished)])
+            for arguments in (("update",), ("install", "--yes", "--no-install-recommends", *packages), ("clean",)):
+                noninteractive = ["env", "DEBIAN_FRONTEND=noninteractive"]
+                check_output(["chroot", str(unfinished), *noninteractive, "apt-get", "--quiet", *arguments])
+            unfinished.rename(root)
+    return root
+
+
 def check_output(argv: Sequence[str]) -> str:
     completed = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert completed.returncode == 0, f"{argv[0]} failed:\n{completed.stdout[-3000:]}"

@@ -68,8 +68,8 @@ def release_wheel(
         metadata = re.sub(r"(?m)^Requires-Dist: .*\n", "", metadata)
         files["edgellm-dependencies.pth"] = f"{dependencies}\n".encode()
     files[f"{information}/METADATA"] = metadata.encode()
-    changes = {"edgellm/__init__.py": lambda text: text.replace(f'"{old}"', f'"{version}"'), **(changes or {})}
-    for name, change in changes.items():
+    renaming: Mapping[str, Change] = {"edgellm/__init__.py": lambda text: text.replace(f'"{old}"', f'"{version}"')}
+    for name, change in {**(renaming if version != old else {}), **(changes or {})}.items():
         changed = change(files[name].decode())
         assert changed.encode() != files[name], name
         files[name] = changed.encode()
@@ -111,4 +111,15 @@ def dependency_wheels() -> Path:
                 check=True,
             )
             unfinished.rename(folder)
+    return folder
+
+
+def release_folder(wheel: Path, folder: Path, version: str) -> Path:
+    """Fill ``folder`` as an operator hands it over: edgellm as ``version``, and all that it depends on."""
+    release_wheel(wheel, folder, version)
+    for each in dependency_wheels().glob("*.whl"):
+        if each.stat().st_dev == folder.stat().st_dev:
+            (folder / each.name).hardlink_to(each)
+        else:
+            shutil.copy(each, folder)
     return folder

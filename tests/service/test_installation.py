@@ -39,6 +39,14 @@ def test_the_command_works_on_the_service_s_own_store(appliance: Appliance) -> N
     assert owners == ""
 
 
+def test_the_command_makes_an_authority_that_is_root_s_alone(appliance: Appliance) -> None:
+    appliance.device.run("/usr/local/bin/edgellm", "tls", "init")
+    kept = "/etc/edgellm/tls"
+    assert appliance.device.run("stat", "--format=%U %a", f"{kept}/ca.key", f"{kept}/server.key").output == (
+        "root 600\nroot 600\n"
+    )
+
+
 def test_an_uninstall_stops_the_server_and_leaves_models_and_configuration(appliance: Appliance) -> None:
     appliance.start()
     appliance.command("uninstall")

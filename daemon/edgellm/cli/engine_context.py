@@ -60,7 +60,7 @@ class EngineContext:
         for name in names:
             matches = [entry for entry in found if name in (entry.name, f"{entry.root}/{entry.name}")]
             if not matches and len(name) >= _MIN_KEY_DIGITS:
-                matches = [entry for entry in found if entry.short_key.startswith(name)]
+                matches = [entry for entry in found if (entry.key.digest if entry.key else entry.short_key).startswith(name)]
             if not matches and len(name) < _MIN_KEY_DIGITS:
                 raise UsageError(
                     f"there is no engine {name!r} — give its name, or at least {_MIN_KEY_DIGITS} digits of its key, as "

@@ -51,7 +51,10 @@ def engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 
 def test_a_key_is_named_by_four_digits_or_more(engine: Command, gguf: Path) -> None:
     (built,) = engine.json("build", str(gguf), "--runtime", "native")
-    assert built["name"] in engine("show", built["key"][:4])
+    assert len(built["key"]) == 64
+    for digits in (4, 16, 17, 64):
+        assert built["name"] in engine("show", built["key"][:digits])
+    assert "there is no engine" in engine("show", built["key"] + "0", code=64)
     for action in ("show", "pin"):
         said = engine(action, built["key"][:3], code=64)
         assert "give its name, or at least 4 digits of its key" in said

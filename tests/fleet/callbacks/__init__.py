@@ -1,0 +1,1 @@
+"""Callbacks of Ansible for tests; Ansible itself finds them by this folder."""

@@ -1,0 +1,23 @@
+"""Prometheus over the fleet, as the role sets it up."""
+
+from __future__ import annotations
+
+import json
+
+from tests.fleet.rollout_fleet import BOARDS, KEY, RolloutFleet
+
+
+def test_prometheus_watches_every_board(boards: RolloutFleet) -> None:
+    variables = {"observability_board_key": KEY, "observability_scrape_seconds": 1}
+    played = boards.play("observability", **variables)
+    assert played.code == 0, played.output
+    ask = "import json, urllib.request as r; print(r.urlopen('http://127.0.0.1:9090/api/v1/query?query=up').read().decode())"
+
+    def up() -> dict[str, str]:
+        rows = json.loads(boards.gateway.run("python3", "-c", ask, check=False).output or "{}")
+        return {row["metric"]["instance"]: row["value"][1] for row in rows["data"]["result"]}
+
+    wanted = {*BOARDS, "127.0.0.1:8404", "127.0.0.1:9090"}
+    boards.gateway.wait_for(lambda: up() == dict.fromkeys(wanted, "1"), "scrapes of all")
+    again = boards.play("observability", **variables)
+    assert all(row.changed == 0 for row in again.recap.values()), again.changed_tasks

@@ -1,0 +1,54 @@
+"""What goes wrong while releases go out stays with the board that it went wrong on, and the next run mends it."""
+
+from __future__ import annotations
+
+import json
+
+from tests.fleet.rollout_fleet import BOARDS, DEADLINE_SECONDS, RolloutFleet
+
+
+def test_a_full_disk_leaves_a_board_as_it_was(boards: RolloutFleet) -> None:
+    board = boards.boards[BOARDS[0]]
+    before = boards.versions()
+    board.device.run("mkdir", "-p", "/opt/edgellm-releases")
+    board.device.run("mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", "/opt/edgellm-releases")
+    try:
+        played = boards.roll_out(boards.release("1.2.0"))
+    finally:
+        board.device.run("umount", "--lazy", "/opt/edgellm-releases")
+    assert played.code != 0
+    assert "are free" in played.output
+    assert boards.versions() == before
+    boards.wait_until_all_are_in()
+
+
+def test_a_board_that_boots_in_between_goes_on(boards: RolloutFleet) -> None:
+    board = boards.boards[BOARDS[0]]
+    started = boards.control.start("rollout", "-e", f"rollout_source={boards.release('1.3.0')}")
+    boards.gateway.wait_for(lambda: ("switched", "begun") in boards.steps(BOARDS[0]), "the switch", DEADLINE_SECONDS)
+    board.device.power_cut()
+    board.boot()
+    output, _ = started.communicate(timeout=DEADLINE_SECONDS)
+    assert started.returncode == 0, output
+    assert boards.versions() == {"1.3.0"}
+    boards.wait_until_all_are_in()
+
+
+def test_a_board_out_of_reach_stops_the_run_which_goes_on_later(boards: RolloutFleet) -> None:
+    board = boards.boards[BOARDS[1]]
+    source = boards.release("1.5.0")
+    started = boards.control.start(
+        "rollout", "-e", json.dumps({"rollout_source": str(source), "rollout_absence_seconds": 5})
+    )
+    boards.gateway.wait_for(lambda: ("staged", "begun") in boards.steps(BOARDS[1]), "the staging", DEADLINE_SECONDS)
+    board.device.power_cut()
+    output, _ = started.communicate(timeout=DEADLINE_SECONDS)
+    assert started.returncode != 0
+    assert "out of reach, and out of the gateway" in output
+    assert boards.version(BOARDS[0]) == "1.5.0"
+    assert boards.statuses()[BOARDS[1]] == "MAINT"
+    board.boot().wait_until_active()
+    played = boards.roll_out(source)
+    assert played.code == 0, played.output
+    assert boards.versions() == {"1.5.0"}
+    boards.wait_until_all_are_in()
