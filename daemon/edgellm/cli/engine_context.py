@@ -60,7 +60,7 @@ class EngineContext:
         for name in names:
             matches = [entry for entry in found if name in (entry.name, f"{entry.root}/{entry.name}")]
             if not matches and len(name) >= _MIN_KEY_DIGITS:
-                matches = [entry for entry in found if (entry.key.digest if entry.key else entry.short_key).startswith(name)]
+                matches = [entry for entry in found if _digits(entry).startswith(name)]
             if not matches and len(name) < _MIN_KEY_DIGITS:
                 raise UsageError(
                     f"there is no engine {name!r} — give its name, or at least {_MIN_KEY_DIGITS} digits of its key, as "
@@ -72,6 +72,11 @@ class EngineContext:
                 raise UsageError(f"{name!r} may be {' or '.join(sorted(entry.name for entry in matches))}")
             chosen += matches
         return chosen
+
+
+def _digits(entry: Entry) -> str:
+    """Of its key: all of them, or as many as its folder's name has where its manifest cannot be read."""
+    return entry.key.digest if entry.key is not None else entry.short_key
 
 
 def open_context(namespace: argparse.Namespace) -> EngineContext:
