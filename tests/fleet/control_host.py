@@ -8,7 +8,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,35 @@ class ControlHost:
     @staticmethod
     def recap_of(output: str) -> Mapping[str, Recap]:
         return {row[0]: Recap(*map(int, row[1:5])) for row in RECAP.findall(output)}
+
+    @contextmanager
+    def strange_key(self, device: Device) -> Iterator[None]:
+        """Meanwhile the control host knows the device by another host key than it has."""
+        known = self.known_hosts.read_text()
+        other = self.folder / "strange"
+        check_output(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)])
+        public = " ".join(other.with_suffix(".pub").read_text().split()[:2])
+        rest = [line for line in known.splitlines() if line.split()[0] != device.address]
+        self.known_hosts.write_text("\n".join([*rest, f"{device.address} {public}", ""]))
+        self.forget_connections()
+        try:
+            yield
+        finally:
+            self.known_hosts.write_text(known)
+            other.unlink()
+            other.with_suffix(".pub").unlink()
+
+    @contextmanager
+    def refused_key(self, device: Device) -> Iterator[None]:
+        """Meanwhile the device takes no key of the control host."""
+        admitted = device.root / f"home/{USER}/.ssh/authorized_keys"
+        kept = admitted.read_text()
+        admitted.write_text("")
+        self.forget_connections()
+        try:
+            yield
+        finally:
+            admitted.write_text(kept)
 
     def forget_connections(self) -> None:
         """Connections that ssh keeps open for the next command."""

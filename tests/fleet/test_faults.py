@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.fleet.control_host import PLAYBOOK_DEADLINE_SECONDS
 from tests.fleet.fleet import MODEL, NAMES, Fleet
 from tests.lab.rootfs import check_output
 from tests.service.conftest import Say
@@ -38,3 +39,35 @@ def test_an_archive_that_another_key_signed_is_not_imported(fleet: Fleet, say: S
     assert fleet.builds(device) == 0
     device.run("systemctl", "start", "edgellm.service")
     assert fleet.chat(device).status_code == 200
+
+
+def test_a_bare_device_that_fails_under_way_is_finished_by_the_next_run(fleet: Fleet, say: Say) -> None:
+    """First its disk is full, then its cable is pulled; the others are as they were."""
+    device = fleet.add("dev4").boot()
+    fleet.write_inventory()
+    try:
+        device.run("mkdir", "-p", "/opt/edgellm-releases")
+        device.run("mount", "-t", "tmpfs", "-o", "size=8M", "tmpfs", "/opt/edgellm-releases")
+        full = fleet.control.play("provision", limit=[NAMES[0], device.name])
+        device.run("umount", "/opt/edgellm-releases")
+        assert (full.recap[device.name].failed, full.recap[NAMES[0]].failed) == (1, 0)
+        assert "No space left on device" in full.output
+        assert device.run("test", "-e", "/opt/edgellm", check=False).code == 1
+
+        started = fleet.control.start("provision", "--limit", f"{NAMES[0]},{device.name}")
+        device.wait_for(lambda: list((device.root / "opt/edgellm-releases").glob("*/bin/pip")), "an environment", 300)
+        fleet.control.bridge.unplug(device.name)
+        output, _ = started.communicate(timeout=PLAYBOOK_DEADLINE_SECONDS)
+        fleet.control.bridge.plug_in(device.name)
+        recap = fleet.control.recap_of(output)
+        assert (recap[device.name].unreachable, recap[NAMES[0]].failed) == (1, 0), output
+        assert fleet.chat(fleet.first).status_code == 200
+
+        played = fleet.control.play("provision", limit=[NAMES[0], device.name])
+        assert played.code == 0, played.output[-3000:]
+        assert played.recap[NAMES[0]].changed == 0, played.changed_tasks
+        say(f"a fourth device, from half an environment: {played.seconds:.0f} s")
+        assert fleet.chat(device).status_code == 200
+        assert fleet.builds(device) == 0
+    finally:
+        fleet.drop(device.name)

@@ -86,6 +86,13 @@ def test_a_machine_that_cannot_work_is_refused_before_it_is_touched(fleet: Fleet
     assert "memory: found" in played.output
 
 
+def test_variables_that_contradict_each_other_are_named_and_no_key_is(fleet: Fleet) -> None:
+    played = fleet.control.play("provision", "-vvv", variables={"edgellm_clients": ["till"]}, limit=NAMES[2:])
+    assert played.recap[NAMES[2]].failed == 1
+    assert "edgellm_api_keys and edgellm_clients exclude each other" in played.output
+    assert API_KEY not in played.output
+
+
 def test_a_configuration_that_edgellm_refuses_reaches_no_device(fleet: Fleet) -> None:
     played = fleet.control.play("provision", variables={"edgellm_settings": {"server": {"hots": "x"}}}, limit=NAMES[2:])
     assert played.recap[NAMES[2]].failed == 1

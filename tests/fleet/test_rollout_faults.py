@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tests.fleet.rollout_fleet import BOARDS, DEADLINE_SECONDS, RolloutFleet
 
 
@@ -52,3 +53,29 @@ def test_a_board_out_of_reach_stops_the_run_which_goes_on_later(boards: RolloutF
     assert played.code == 0, played.output
     assert boards.versions() == {"1.5.0"}
     boards.wait_until_all_are_in()
+
+
+@pytest.mark.parametrize("fault", ["strange_key", "refused_key"])
+def test_a_board_that_ssh_does_not_reach_is_left_alone_and_serves_on(boards: RolloutFleet, fault: str) -> None:
+    board = boards.boards[BOARDS[0]].device
+    before, record = boards.versions(), boards.record(BOARDS[0])
+    with boards.client() as client, getattr(boards.control, fault)(board):
+        played = boards.roll_out(boards.release("1.6.0"))
+        client.wait_for_answers(2, boards.gateway.wait_for)
+    assert played.code != 0
+    assert client.failures == []
+    assert played.recap[BOARDS[0]].unreachable == 1
+    assert not set(BOARDS[1:]) & set(played.recap)  # the canary was not reached: nobody comes after it
+    reason = "REMOTE HOST IDENTIFICATION HAS CHANGED" if fault == "strange_key" else "Permission denied"
+    assert reason in played.output
+    assert (boards.versions(), boards.record(BOARDS[0])) == (before, record)
+    assert set(boards.statuses().values()) == {"UP"}
+
+
+def test_verify_names_a_board_that_is_out_of_reach(boards: RolloutFleet) -> None:
+    with boards.control.refused_key(boards.boards[BOARDS[1]].device):
+        played = boards.play("verify")
+    assert played.code != 0
+    assert f"{BOARDS[1]} does not serve: out of reach" in played.output
+    for name in (BOARDS[0], BOARDS[2]):
+        assert " yes " in next(line for line in played.output.splitlines() if f'"{name} ' in line)

@@ -86,6 +86,8 @@ class GatewayProcess:
             "groups": {"edgellm": list(boards)},
             "hostvars": hosts,
         }
+        if authorities := self._variables.get("gateway_board_authorities"):
+            (self.folder / "boards.pem").write_text(authorities)
         unchecked = self.config.with_suffix(".new")
         unchecked.write_text(rendered(ROLE / "templates/haproxy.cfg.j2", variables))
         checked = subprocess.run([HAPROXY, "-c", "-f", unchecked], capture_output=True, text=True, check=False)

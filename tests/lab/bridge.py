@@ -16,6 +16,7 @@ from tests.lab.rootfs import check_output
 _CLONE_NEWNET = 0x40000000
 NETWORK = "10.77.0"
 INTERFACE = "br0"
+CABLE = "vb-"  # as nspawn names this end of it
 T = TypeVar("T")
 
 
@@ -44,6 +45,13 @@ class Bridge:
     def new_address(self) -> str:
         self._next_host += 1
         return f"{NETWORK}.{self._next_host}"
+
+    def unplug(self, device: str) -> None:
+        """The cable of a device that runs: nothing goes to it or comes from it, and nobody is told."""
+        check_output(["ip", "-n", self.name, "link", "set", f"{CABLE}{device}", "down"])
+
+    def plug_in(self, device: str) -> None:
+        check_output(["ip", "-n", self.name, "link", "set", f"{CABLE}{device}", "up"])
 
     def enter(self) -> list[str]:
         """What to put before a command so that it runs in this network."""

@@ -1,4 +1,4 @@
-"""Prometheus over the fleet, as the role sets it up."""
+"""What the gateway's host is told and tells: its own checks, and Prometheus over the fleet."""
 
 from __future__ import annotations
 
@@ -21,3 +21,20 @@ def test_prometheus_watches_every_board(boards: RolloutFleet) -> None:
     boards.gateway.wait_for(lambda: up() == dict.fromkeys(wanted, "1"), "scrapes of all")
     again = boards.play("observability", **variables)
     assert all(row.changed == 0 for row in again.recap.values()), again.changed_tasks
+
+
+def test_a_second_run_of_the_gateway_changes_nothing(boards: RolloutFleet) -> None:
+    played = boards.play("gateway")
+    assert played.code == 0, played.output
+    assert all(row.changed == 0 for row in played.recap.values()), played.changed_tasks
+
+
+def test_what_the_gateway_refuses_is_said_and_a_hash_is_not(boards: RolloutFleet) -> None:
+    played = boards.play("gateway", gateway_stats_address="0.0.0.0")
+    assert played.code != 0
+    assert "0.0.0.0 is reachable from outside; set gateway_stats_password_hash" in played.output
+    planted = "planted-instead-of-a-hash"
+    played = boards.play("gateway", gateway_stats_password_hash=planted)
+    assert played.code != 0
+    assert "not a hash as openssl passwd -6 prints it" in played.output
+    assert planted not in played.output
