@@ -1,4 +1,4 @@
-"""One store of podman for the folder, with the image of this checkout and the base that it was built on."""
+"""One store of podman for the folder, which sees the image of this checkout and the base that it was built on."""
 
 from __future__ import annotations
 
@@ -8,26 +8,32 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.lab.fixtures import image_archive, rootfs
+from tests.lab.container_image import BuiltImage
+from tests.lab.fixtures import container_image, rootfs
 from tests.lab.podman import Podman
 
 from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.source import resolve
 
-__all__ = ["image_archive", "rootfs"]
+__all__ = ["container_image", "rootfs"]
 
 Say = Callable[[str], None]
 
 
 @pytest.fixture(scope="session")
-def podman(image_archive: Path) -> Iterator[Podman]:
+def podman(container_image: BuiltImage) -> Iterator[Podman]:
     with tempfile.TemporaryDirectory(prefix="edgellm-podman-", dir="/var/tmp") as folder:
-        made = Podman(Path(folder) / "store")
+        made = Podman(Path(folder) / "store", container_image.images)
         try:
-            made.run("load", "--quiet", f"--input={image_archive}")
             yield made
         finally:
             made.remove()
+
+
+@pytest.fixture(scope="session")
+def image(container_image: BuiltImage) -> str:
+    """Its name."""
+    return container_image.name
 
 
 @pytest.fixture(scope="session")

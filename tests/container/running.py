@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab.container_image import IMAGE
 from tests.lab.forwarding import connect_inside
 from tests.lab.podman import Podman
 
@@ -45,7 +44,9 @@ class RunningContainer:
 
 
 @contextmanager
-def running(podman: Podman, name: str, state: Path, model: Path | None, *options: str) -> Iterator[RunningContainer]:
+def running(
+    podman: Podman, image: str, name: str, state: Path, model: Path | None, *options: str
+) -> Iterator[RunningContainer]:
     """``state`` becomes the server's folder. Returns once it is ready."""
     for folder in (state, state / "run"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +56,7 @@ def running(podman: Podman, name: str, state: Path, model: Path | None, *options
     mounts += [f"--volume={model}:{MODELS}/{model.name}:ro"] if model is not None else []
     podman.run(
         *("run", "--detach", f"--name={name}", "--network=none", "--read-only", "--tmpfs=/tmp", "--cap-drop=all"),
-        *("--security-opt=no-new-privileges", "--pids-limit=0", *mounts, IMAGE, "serve", *options),
+        *("--security-opt=no-new-privileges", "--pids-limit=0", *mounts, image, "serve", *options),
     )
     try:
         found = RunningContainer(podman, name, int(podman.inspect("container", name)["State"]["Pid"]))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.container.conftest import Say
-from tests.lab.container_image import AUTHORITY_CANARY, BASE, CHECKOUT, IMAGE, INDEX_CANARY
+from tests.lab.container_image import AUTHORITY_CANARY, BASE, CHECKOUT, INDEX_CANARY
 from tests.lab.podman import Podman
 
 from edgellm.service.install.installation import USER_NUMBER
@@ -22,18 +22,18 @@ def size_bytes(podman: Podman, image: str) -> int:
     return int(podman.inspect("image", image)["Size"])
 
 
-def test_it_is_small(podman: Podman, say: Say) -> None:
-    history = json.loads(podman.run("history", "--no-trunc", "--format=json", IMAGE).stdout)
+def test_it_is_small(podman: Podman, image: str, say: Say) -> None:
+    history = json.loads(podman.run("history", "--no-trunc", "--format=json", image).stdout)
     for layer in reversed(history):
         if layer["size"] > MEBIBYTE_BYTES / 20:
             say(f"{layer['size'] / MEBIBYTE_BYTES:8.1f} MiB  {' '.join(layer['CreatedBy'].split())[-90:]}")
-    over_base_bytes = size_bytes(podman, IMAGE) - size_bytes(podman, BASE)
+    over_base_bytes = size_bytes(podman, image) - size_bytes(podman, BASE)
     say(f"image over its base: {over_base_bytes / MEBIBYTE_BYTES:.0f} MiB")
     assert over_base_bytes <= SIZE_OVER_BASE_BYTES_MAX
 
 
-def test_an_upgrade_of_edgellm_alone_is_a_small_layer(podman: Podman) -> None:
-    history = json.loads(podman.run("history", "--no-trunc", "--format=json", IMAGE).stdout)
+def test_an_upgrade_of_edgellm_alone_is_a_small_layer(podman: Podman, image: str) -> None:
+    history = json.loads(podman.run("history", "--no-trunc", "--format=json", image).stdout)
     (dependencies,) = [
         one["size"] for one in history if " /opt/edgellm" in one["CreatedBy"] and "COPY" in one["CreatedBy"]
     ]
@@ -43,36 +43,36 @@ def test_an_upgrade_of_edgellm_alone_is_a_small_layer(podman: Podman) -> None:
     assert product < dependencies / 4
 
 
-def test_it_says_what_it_is_and_how_it_is_run(podman: Podman) -> None:
-    image = podman.inspect("image", IMAGE)
+def test_it_says_what_it_is_and_how_it_is_run(podman: Podman, image: str) -> None:
+    found = podman.inspect("image", image)
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    labels = {name.rpartition(".")[2]: text for name, text in image["Labels"].items() if "opencontainers" in name}
+    labels = {name.rpartition(".")[2]: text for name, text in found["Labels"].items() if "opencontainers" in name}
     assert (labels["title"], labels["version"], labels["licenses"]) == (
         "edgellm",
         project["version"],
         project["license"],
     )
     assert labels["revision"]
-    config = image["Config"]
+    config = found["Config"]
     assert (config["User"], config["Entrypoint"], config["Cmd"]) == (
         f"{USER_NUMBER}:{USER_NUMBER}",
         ["edgellm"],
         ["serve"],
     )
-    assert config["Healthcheck"]["Test"] == ["CMD", "edgellm", "health"]
+    assert found["Healthcheck"]["Test"] == ["CMD", "edgellm", "health"]
     assert config["StopSignal"] in ("SIGTERM", "15")
-    assert podman.run("run", "--rm", IMAGE, "version").stdout.startswith(f"edgellm {project['version']}")
+    assert podman.run_once(image, "version").stdout.startswith(f"edgellm {project['version']}")
 
 
-def test_every_layer_has_the_time_of_the_commit(podman: Podman) -> None:
-    created = {one["created"] for one in json.loads(podman.run("history", "--format=json", IMAGE).stdout)}
+def test_every_layer_has_the_time_of_the_commit(podman: Podman, image: str) -> None:
+    created = {one["created"] for one in json.loads(podman.run("history", "--format=json", image).stdout)}
     base = {one["created"] for one in json.loads(podman.run("history", "--format=json", BASE).stdout)}
     assert len(created - base) == 1
 
 
-def test_nothing_of_the_builder_is_in_a_layer(podman: Podman, tmp_path: Path) -> None:
+def test_nothing_of_the_builder_is_in_a_layer(podman: Podman, image: str, tmp_path: Path) -> None:
     archive = tmp_path / "image.tar"
-    podman.run("save", "--quiet", f"--output={archive}", IMAGE)
+    podman.run("save", "--quiet", f"--output={archive}", image)
     canaries = (INDEX_CANARY.encode(), AUTHORITY_CANARY.encode())
     found = [name for name, content in everything_in(archive) if any(canary in content for canary in canaries)]
     assert found == []
@@ -94,20 +94,19 @@ def everything_in(archive: Path) -> Iterator[tuple[str, bytes]]:
                     yield f"{member.name}:{inner.name}", content.read() if content else inner.name.encode()
 
 
-def test_it_has_no_compiler_and_no_pip(podman: Podman) -> None:
+def test_it_has_no_compiler_and_no_pip(podman: Podman, image: str) -> None:
     looked = "command -v pip pip3 g++ cc1plus; python3 -m pip --version; ls /run/secrets /opt/edgellm/bin"
-    said = podman.run("run", "--rm", "--entrypoint=sh", IMAGE, "-c", looked, check=False).stdout.split()
+    said = podman.run_once("--entrypoint=sh", image, "-c", looked, check=False).stdout.split()
     assert not [word for word in said if word.startswith(("pip", "/usr")) or "g++" in word], said
 
 
-def test_its_bill_of_materials_names_what_is_installed(podman: Podman) -> None:
-    read = ("run", "--rm", "--entrypoint=cat", IMAGE, "/usr/share/edgellm/sbom.cdx.json")
-    bom = json.loads(podman.run(*read).stdout)
+def test_its_bill_of_materials_names_what_is_installed(podman: Podman, image: str) -> None:
+    bom = json.loads(podman.run_once("--entrypoint=cat", image, "/usr/share/edgellm/sbom.cdx.json").stdout)
     assert bom["bomFormat"] == "CycloneDX"
     listed = {component["name"].lower(): component for component in bom["components"]}
     assert {"edgellm", "numpy", "fastapi", "libc6", "python3"} <= set(listed)
     assert listed["libc6"]["purl"].startswith("pkg:deb/debian/libc6@")
     asked = "import importlib.metadata as m; print(m.version('numpy'))"
-    version = podman.run("run", "--rm", "--entrypoint=/opt/edgellm/bin/python", IMAGE, "-c", asked).stdout.strip()
+    version = podman.run_once("--entrypoint=/opt/edgellm/bin/python", image, "-c", asked).stdout.strip()
     assert listed["numpy"]["version"] == version
     assert "edgellm" not in [name for name in listed if "cyclonedx" in name]

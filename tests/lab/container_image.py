@@ -1,14 +1,17 @@
-"""The container image of this checkout on a Debian that this machine made: built once, and kept as an archive."""
+"""The container image of this checkout on a Debian that this machine made: built once, for all suites and runs."""
 
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import importlib.util
 import platform
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from tests.lab.podman import Podman
 from tests.lab.rootfs import (
@@ -22,7 +25,8 @@ from tests.lab.rootfs import (
 )
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-IMAGE = "localhost/edgellm:current"
+FOLDER = CACHE_FOLDER / "images"
+CURRENT = "localhost/edgellm:current"  # what units and the command on the host ask for
 BASE = "localhost/edgellm-base:current"
 BASE_PACKAGES = ("python3", "ca-certificates")
 BUILD_DEADLINE_SECONDS = 3600.0
@@ -35,28 +39,69 @@ SOURCES = (
 )
 
 
-def built_image() -> Path:
-    """A docker archive of ``IMAGE`` and ``BASE``. One process makes it, others wait; those of other sources go."""
-    folder = CACHE_FOLDER / "images"
-    folder.mkdir(parents=True, exist_ok=True)
-    archive = folder / f"{_digest_of_sources()}.tar"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not archive.exists():
-            podman = Podman(folder / "store")  # its layers stay: what did not change is not built again
-            try:
-                if podman.run("image", "exists", BASE, check=False).returncode != 0:
-                    make_base(podman)
-                build(podman)
-                unfinished = archive.with_suffix(".unfinished")
+class BuiltImage:
+    """``name`` is the image's, in a store that several runs read at once: other sources have another."""
+
+    def __init__(self, store: Podman) -> None:
+        self._store = store
+        self.name = f"localhost/edgellm:sources-{digest_of_sources()}"
+
+    @property
+    def images(self) -> Path:
+        """For a ``Podman`` of one's own."""
+        return self._store.images
+
+    def make(self) -> None:
+        if self._store.run("image", "exists", self.name, check=False).returncode != 0:
+            if self._store.run("image", "exists", BASE, check=False).returncode != 0:
+                make_base(self._store)
+            # The layers stay: what did not change is not built again.
+            build(self._store, f"--tag={self.name}", native=compiled_module())
+
+    def archive(self) -> Path:
+        """As ``CURRENT``, for ``podman load`` on a device."""
+        path = FOLDER / f"{self.name.rpartition('-')[2]}.tar"
+        with _locked("lock"):
+            if not path.exists():
+                unfinished = path.with_suffix(".unfinished")
                 unfinished.unlink(missing_ok=True)
-                podman.run("save", "--quiet", "--multi-image-archive", f"--output={unfinished}", IMAGE, BASE)
-            finally:
-                podman.unmount()
-            for old in folder.glob("*.tar"):
-                old.unlink()
-            unfinished.rename(archive)
-    return archive
+                self._store.run("tag", self.name, CURRENT)
+                self._store.run("save", "--quiet", f"--output={unfinished}", CURRENT)
+                unfinished.rename(path)
+        return path
+
+    def clean_up(self) -> None:
+        """Images and archives of other sources go, and what podman mounted."""
+        listed = self._store.run("images", "--format={{.Repository}}:{{.Tag}}").stdout.split()
+        for other in [name for name in listed if ":sources-" in name and name != self.name]:
+            self._store.run("rmi", other)
+        for archive in FOLDER.glob("*.tar"):
+            if archive.stem != self.name.rpartition("-")[2]:
+                archive.unlink()
+        self._store.unmount()
+
+
+@contextmanager
+def built_image() -> Iterator[BuiltImage]:
+    """One process builds it, others wait. The last one that uses any of them cleans up."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with _locked("users", fcntl.LOCK_SH) as users:
+        with _locked("lock"):
+            image = BuiltImage(Podman(FOLDER / "store"))
+            image.make()
+        try:
+            yield image
+        finally:
+            with suppress(BlockingIOError):
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                image.clean_up()
+
+
+@contextmanager
+def _locked(name: str, how: int = fcntl.LOCK_EX) -> Iterator[IO[str]]:
+    with (FOLDER / name).open("w") as lock:
+        fcntl.flock(lock, how)
+        yield lock
 
 
 def make_base(podman: Podman) -> None:
@@ -68,14 +113,13 @@ def make_base(podman: Podman) -> None:
     check_output(["rm", "-rf", "--one-file-system", str(root), str(tar)])
 
 
-def build(podman: Podman, *options: str) -> str:
+def build(podman: Podman, *options: str, native: Path | None) -> str:
     """As a user would, with settings for pip that must not stay. What the builder says."""
     certificates = podman.folder / "certificates"
     certificates.write_text(f"{CERTIFICATES.read_text()}\n# {AUTHORITY_CANARY}\n")
     given = {"PIP_CERT": str(certificates), "PIP_TRUSTED_HOST": INDEX_CANARY}
-    native = compiled_module()
     given_native = [f"--native={native}"] if native is not None else []
-    command = [str(CHECKOUT / "image/build-container"), f"--base={BASE}", *given_native, *options]
+    command = [str(CHECKOUT / "image/build-container"), f"--base={BASE}", *given_native, "--", *options]
     return podman.call(*command, environment=given, deadline_seconds=BUILD_DEADLINE_SECONDS).stdout
 
 
@@ -87,8 +131,9 @@ def compiled_module() -> Path | None:
     return Path(str(found.origin)) if found is not None and is_same else None
 
 
-def _digest_of_sources() -> str:
-    digest = hashlib.sha256()
+@functools.cache
+def digest_of_sources() -> str:
+    digest = hashlib.sha256(b"" if compiled_module() is None else b"with the module of this environment")
     for path in _files():
         digest.update(f"{path.relative_to(CHECKOUT)}\0{path.stat().st_mode & 0o111}\0".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())

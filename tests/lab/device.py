@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.lab.bridge import INTERFACE, Bridge
 from tests.lab.cgroups import LIMITING, make_groups, remove_groups
 from tests.lab.layers import Layers
+from tests.lab.overlay_folder import OverlayFolder
 from tests.lab.rootfs import check_output
 
 BOOT_DEADLINE_SECONDS = 60.0
@@ -63,6 +64,7 @@ class Device:
         self._console = folder / "console.log"
         self._binds = [f"--bind-ro={there}:{path}" for path, there in (read_only or {}).items()]
         self._groups: list[Path] = []
+        self._images: OverlayFolder | None = None
         self._nspawn: subprocess.Popen[bytes] | None = None
         self.boot_deadline_seconds = BOOT_DEADLINE_SECONDS
         self.leader = 0
@@ -71,9 +73,8 @@ class Device:
         self.write("/etc/hostname", f"{name}\n")
         if runs_containers:
             # Not on the device's overlay: images are overlays themselves.
-            images = folder / "images"
-            images.mkdir()
-            self._binds.append(f"--bind={images}:{IMAGES}")
+            self._images = OverlayFolder(folder / "images")
+            self._binds.append(f"--bind={self._images.path}:{IMAGES}")
             self.write("/etc/containers/containers.conf", CONTAINERS_CONFIGURATION)
         self._bridge = bridge
         self.address = ""
@@ -145,6 +146,8 @@ class Device:
             if self._nspawn is not None:
                 self.power_cut()
         finally:
+            if self._images is not None:
+                self._images.remove()
             self._layers.remove()
 
     def _ended(self, deadline_seconds: float) -> None:

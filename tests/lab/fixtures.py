@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.lab.container_image import built_image
+from tests.lab.container_image import BuiltImage, built_image
 from tests.lab.device import Device
 from tests.lab.podman import missing_podman
 from tests.lab.rootfs import (
@@ -39,13 +39,20 @@ def container_rootfs(rootfs: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def image_archive(rootfs: Path) -> Path:
-    """The container image of this checkout, for ``podman load``. Skips where it cannot be built."""
+def container_image(rootfs: Path) -> Iterator[BuiltImage]:
+    """Of this checkout. Skips where it cannot be built; the gate has what it takes."""
     reason = missing_podman()
     if reason and os.environ.get("EDGELLM_CI") != "1":
         pytest.skip(reason)
     assert not reason, reason
-    return built_image()
+    with built_image() as image:
+        yield image
+
+
+@pytest.fixture(scope="session")
+def image_archive(container_image: BuiltImage) -> Path:
+    """For ``podman load`` on a device."""
+    return container_image.archive()
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.lab.overlay_folder import OverlayFolder, unmount_below
 from tests.lab.rootfs import check_output
 
 COMMAND_DEADLINE_SECONDS = 300.0
@@ -26,15 +27,15 @@ def missing_podman() -> str:
 
 
 class Podman:
-    """Keeps all that it makes in ``folder`` until ``remove``."""
+    """Keeps all that it makes in ``folder`` until ``remove``. Images of the store ``images`` are there too, to read."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, images: Path | None = None) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        self._layers = OverlayFolder(folder / "root")
         self.environment = {
             **{name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"},
             "CONTAINERS_CONF": str(self._write("containers.conf", _configuration())),
-            "CONTAINERS_STORAGE_CONF": str(self._write("storage.conf", self._storage())),
+            "CONTAINERS_STORAGE_CONF": str(self._write("storage.conf", self._storage(images))),
         }
 
     def _write(self, name: str, text: str) -> Path:
@@ -42,10 +43,16 @@ class Podman:
         path.write_text(text)
         return path
 
-    def _storage(self) -> str:
-        driver = "overlay" if _takes_overlays(self.folder) else "vfs"
+    @property
+    def images(self) -> Path:
+        """For others to read."""
+        return self._layers.path
+
+    def _storage(self, images: Path | None) -> str:
+        driver = "overlay" if self._layers.takes_overlays else "vfs"
         return (
-            f'[storage]\ndriver = "{driver}"\ngraphroot = "{self.folder / "root"}"\nrunroot = "{self.folder / "run"}"\n'
+            f'[storage]\ndriver = "{driver}"\ngraphroot = "{self.images}"\nrunroot = "{self.folder / "run"}"\n'
+            f"[storage.options]\nadditionalimagestores = [{'' if images is None else json.dumps(str(images))}]\n"
         )
 
     def run(
@@ -80,6 +87,10 @@ class Podman:
             assert completed.returncode == 0, f"{' '.join(command)}:\n{said}"
         return completed
 
+    def run_once(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """A container that is gone when its command ends, without a network: this machine may have no tools for one."""
+        return self.run("run", "--rm", "--network=none", *arguments, check=check)
+
     def inspect(self, kind: str, name: str) -> dict[str, Any]:
         """Of an image or a container."""
         (found,) = json.loads(self.run(kind, "inspect", name).stdout)
@@ -87,14 +98,13 @@ class Podman:
 
     def remove(self) -> None:
         self.unmount()
+        self._layers.remove()
         check_output(["rm", "-rf", "--one-file-system", str(self.folder)])
 
     def unmount(self) -> None:
         """End all that runs; images stay."""
         self.run("rm", "--all", "--force", "--time=0", check=False)
-        mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-        for mount in reversed([mount for mount in mounts if mount.startswith(f"{self.folder}/")]):
-            check_output(["umount", mount])
+        unmount_below(self.folder)
 
 
 def _configuration() -> str:
@@ -113,18 +123,3 @@ def _configuration() -> str:
 def _hard_limit(number: int) -> int:
     hard = resource.getrlimit(number)[1]
     return 1 << 20 if hard == resource.RLIM_INFINITY else hard
-
-
-def _takes_overlays(folder: Path) -> bool:
-    """Not where the folder lies on an overlay itself."""
-    tried = folder / "tried"
-    shutil.rmtree(tried, ignore_errors=True)
-    for part in ("lower", "upper", "work", "merged"):
-        (tried / part).mkdir(parents=True)
-    options = f"lowerdir={tried}/lower,upperdir={tried}/upper,workdir={tried}/work"
-    mount = ["mount", "-t", "overlay", "-o", options, "overlay", str(tried / "merged")]
-    takes = subprocess.run(mount, capture_output=True, check=False).returncode == 0
-    if takes:
-        check_output(["umount", str(tried / "merged")])
-    shutil.rmtree(tried)
-    return takes

@@ -8,7 +8,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from tests.lab.fixtures import MakeDevice, container_rootfs, device_folder, image_archive, make_device, rootfs
+from tests.lab.fixtures import (
+    MakeDevice,
+    container_image,
+    container_rootfs,
+    device_folder,
+    image_archive,
+    make_device,
+    rootfs,
+)
 from tests.lab.rootfs import PYTHON_OF_SUITE
 from tests.lab.wheels import build_wheel
 from tests.service.appliance import Appliance
@@ -17,7 +25,7 @@ from tests.service.release_wheels import ReleaseWheels
 from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.source import resolve
 
-__all__ = ["container_rootfs", "device_folder", "image_archive", "make_device", "rootfs"]
+__all__ = ["container_image", "container_rootfs", "device_folder", "image_archive", "make_device", "rootfs"]
 
 MakeAppliance = Callable[..., Appliance]
 Say = Callable[[str], None]

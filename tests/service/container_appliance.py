@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.lab.container_image import IMAGE
+from tests.lab.container_image import CURRENT
 from tests.lab.device import Outcome
 from tests.lab.fixtures import MakeDevice
 from tests.service.appliance import MODELS, PREWARM, READY_SECONDS, Appliance
@@ -49,7 +49,7 @@ class ContainerAppliance(Appliance):
         """From the image alone: the host has nothing of edgellm yet."""
         return self.device.run(
             *("podman", "run", "--rm", "--privileged", "--pid=host", "--network=none", "--user=0", "--volume=/:/host"),
-            *(IMAGE, "install", "--mode", "container", "--root=/host", *options),
+            *(CURRENT, "install", "--mode", "container", "--root=/host", *options),
             deadline_seconds=LOAD_SECONDS,
         )
 
