@@ -85,7 +85,7 @@ class Generation:
         """Known from the start where the front end tokenises; 0 where the runtime does."""
         self._buffer = DeltaBuffer()
         self._pending = deque(enumerate(requests))
-        self._active: set[LaneGeneration] = set()
+        self._active: dict[LaneGeneration, None] = {}  # in the order of their start, and so they are cancelled
         self._cancel_cause: CancelCause | None = None
         self._error: EdgeLLMError | None = None
         self._token_gap = token_gap
@@ -179,7 +179,7 @@ class Generation:
 
     async def _submit_choice(self, slot: _Slot, request: GenerationRequest, choice: _RunningChoice) -> None:
         running = await slot.lane.submit(request, choice)
-        self._active.add(running)
+        self._active[running] = None
         if not slot.is_accepted:
             slot.is_accepted = True
             self._slot_accepted()
@@ -188,7 +188,7 @@ class Generation:
         try:
             await choice.released()
         finally:
-            self._active.discard(running)
+            self._active.pop(running, None)
 
     def _may_run_again(self, choice: _RunningChoice) -> bool:
         """Once a request, for a choice whose worker was lost before it said anything."""
@@ -224,7 +224,7 @@ class Generation:
         if self._error is not None:
             return
         self._error = error
-        for running in self._active:
+        for running in list(self._active):
             running.cancel()
         if self._waiting_again is not None:
             self._waiting_again.cancel()
