@@ -44,7 +44,7 @@ eval "$(sed -n 's/^  Python  //p' serve.log)" >answer.txt || {{ cat serve.log; e
 echo "python: $(wc -c <answer.txt) bytes"
 echo 'Say hello.' | .venv/bin/edgellm chat {chat_arguments} >chat.txt || {{ cat serve.log; exit 1; }}
 echo "chat: $(wc -c <chat.txt) bytes"
-kill -TERM $(pgrep -f 'bin/edgellm serve')
+kill -TERM $(pgrep -f '[b]in/edgellm serve')
 wait $server
 echo "ended with $?"
 cat serve.log
@@ -120,8 +120,8 @@ def test_an_interrupted_setup_resumes(machine: FreshMachine) -> None:
     interrupted = machine.run(
         "rm .venv/build/native.stamp; touch native/src/bindings/*.cpp; "
         "(env --default-signal=INT make native >interrupted.log 2>&1 & "
-        "until grep -q native interrupted.log; do sleep 0.1; done; sleep 1; kill -INT -- $(pgrep -f environment.py); "
-        "while pgrep -f environment.py; do sleep 0.1; done); "
+        "until grep -q native interrupted.log; do sleep 0.1; done; sleep 1; kill -INT -- $(pgrep -f '[e]nvironment.py'); "
+        "while pgrep -f '[e]nvironment.py'; do sleep 0.1; done); "
         "cat interrupted.log; ls .venv/build"
     )
     assert "native.begun" in interrupted.output, interrupted.output
