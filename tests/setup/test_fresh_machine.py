@@ -128,7 +128,8 @@ def test_an_interrupted_setup_resumes(machine: FreshMachine) -> None:
     assert "run the same command again; it resumes where it was" in interrupted.output
     resumed = machine.run("make native && .venv/bin/edgellm doctor")
     assert resumed.code == 0, resumed.output[-4000:]
-    assert "virtual environment" not in resumed.output
+    assert re.findall(r"^set-up: (.*?)(?: …|:)", resumed.output, re.MULTILINE)[0] == "native runtime (C++)"
+    assert "set-up: virtual environment" not in resumed.output
 
 
 def test_the_tests_pass(machine: FreshMachine, capsys: pytest.CaptureFixture[str]) -> None:
