@@ -120,8 +120,8 @@ def test_an_interrupted_setup_resumes(machine: FreshMachine) -> None:
     interrupted = machine.run(
         "rm .venv/build/native.stamp; touch native/src/bindings/*.cpp; "
         "(env --default-signal=INT make native >interrupted.log 2>&1 & "
-        "until grep -q native interrupted.log; do sleep 0.1; done; sleep 1; kill -INT -- $(pgrep -f '[e]nvironment.py'); "
-        "while pgrep -f '[e]nvironment.py'; do sleep 0.1; done); "
+        "until grep -q native interrupted.log; do sleep 0.1; done; sleep 1; "
+        "kill -INT -- $(pgrep -f '[e]nvironment.py'); while pgrep -f '[e]nvironment.py'; do sleep 0.1; done); "
         "cat interrupted.log; ls .venv/build"
     )
     assert "native.begun" in interrupted.output, interrupted.output
