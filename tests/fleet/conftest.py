@@ -23,11 +23,11 @@ from tests.lab.rootfs import (
     missing_tools,
 )
 from tests.lab.wheels import build_wheel, release_folder
-from tests.service.conftest import model_folder, say
+from tests.service.conftest import container_image, container_rootfs, image_archive, model_folder, rootfs, say
 
 import edgellm
 
-__all__ = ["model_folder", "say"]
+__all__ = ["container_image", "container_rootfs", "image_archive", "model_folder", "rootfs", "say"]
 
 # What an operator's board has beside systemd; it reaches no package index.
 FLEET_PACKAGES = (*DEVICE_PACKAGES, "openssh-server", "sudo", "nftables", "avahi-daemon", "python3-apt")

@@ -108,6 +108,7 @@ class ControlHost:
         device.write(f"/home/{USER}/.ssh/authorized_keys", self.key.with_suffix(".pub").read_text(), 0o600)
         check_output(["chroot", root, "chown", "-R", f"{USER}:{USER}", f"/home/{USER}/.ssh"])
         check_output(["chroot", root, "sh", "-c", "rm -f /etc/ssh/ssh_host_*; ssh-keygen -A"])
+        check_output(["chroot", root, "systemctl", "--quiet", "enable", "ssh.service"])
         public = (device.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text().split()[:2]
         with self.known_hosts.open("a") as stream:
             stream.write(f"{device.address} {' '.join(public)}\n")

@@ -14,6 +14,7 @@ import httpx
 from testinfra import get_host
 from testinfra.host import Host
 from tests.fleet.control_host import ControlHost, Played
+from tests.lab.bridge import Bridge
 from tests.lab.device import Device
 
 NAMES = ("dev1", "dev2", "dev3")
@@ -32,6 +33,25 @@ SETTINGS = {
 # As an operator has it in a vault.
 API_KEY = "planted-key-of-the-front-desk-5d1f"
 CLIENT = "front-desk"
+
+
+SHORT_CHAT = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
+
+
+def ask_device(
+    bridge: Bridge, device: Device, path: str, body: object = None, key: str = API_KEY, authority: Path | None = None
+) -> httpx.Response:
+    """As a client on the network asks, by HTTPS where it trusts an authority. Raises httpx.TransportError."""
+    verify = ssl.create_default_context(cafile=authority) if authority else True
+    url = f"{'https' if authority else 'http'}://{device.address}:{PORT}{path}"
+
+    def send() -> httpx.Response:
+        with httpx.Client(timeout=REQUEST_DEADLINE_SECONDS, trust_env=False, verify=verify) as client:
+            method = "GET" if body is None else "POST"
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            return client.request(method, url, json=body, headers=headers)
+
+    return bridge.inside(send)
 
 
 class Fleet:
@@ -107,20 +127,10 @@ class Fleet:
         self, device: Device, path: str, *, body: object = None, key: str = API_KEY, authority: Path | None = None
     ) -> httpx.Response:
         """As a client on the network sends it, by HTTPS where it trusts an authority. Raises httpx.TransportError."""
-        verify = ssl.create_default_context(cafile=authority) if authority else True
-        url = f"{'https' if authority else 'http'}://{device.address}:{PORT}{path}"
-
-        def send() -> httpx.Response:
-            with httpx.Client(timeout=REQUEST_DEADLINE_SECONDS, trust_env=False, verify=verify) as client:
-                method = "GET" if body is None else "POST"
-                headers = {"Authorization": f"Bearer {key}"} if key else {}
-                return client.request(method, url, json=body, headers=headers)
-
-        return self.control.bridge.inside(send)
+        return ask_device(self.control.bridge, device, path, body, key, authority)
 
     def chat(self, device: Device, *, key: str = API_KEY) -> httpx.Response:
-        body = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
-        return self.request(device, "/v1/chat/completions", body=body, key=key)
+        return self.request(device, "/v1/chat/completions", body=SHORT_CHAT, key=key)
 
     def builds(self, device: Device) -> int:
         """How often the device's prewarming published an engine that it built."""
