@@ -15,7 +15,7 @@ WRAPPER = "/usr/local/bin/edgellm"
 LOAD_SECONDS = 300.0
 CONTAINER = "edgellm"
 # Control groups here may be without the controller, and this machine without the right to raise limits.
-LAB_QUADLET = "[Container]\nPidsLimit=-1\nUlimit=\nUlimit=nofile=4096:4096\n"
+LAB_QUADLET = "[Container]\nPidsLimit=0\nUlimit=\nUlimit=nofile=4096:4096\n"
 
 
 class ContainerAppliance(Appliance):
