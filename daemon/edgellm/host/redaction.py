@@ -9,6 +9,8 @@ from pathlib import Path
 from edgellm.host.paths import HostPaths
 
 REMOVED = "[removed]"
+SECRET_FOLDERS = ("etc/edgellm/credentials", "etc/edgellm/tls")
+DEVICE_KEY_FILE = "device-key"  # below the host's state
 SECRET_FILE_BYTES_MAX = 1 << 20
 SECRET_CHARACTERS_MIN = 8  # a shorter one would take ordinary words out
 _SHAPES = (
@@ -20,9 +22,8 @@ _SHAPES = (
     re.compile(r"(?<=://)[^/\s@]+(?=@)"),
     re.compile(r"(?<=sha256:)[0-9a-f]{64}(?=\s*(?:priority=|$))", re.MULTILINE),  # of a key, in the keys' file
 )
-_SECRET_SETTING = re.compile(
-    r"(?im)^(\s*[\"']?[\w.-]*(?:key|token|secret|password|passphrase)[\w.-]*(?<!_file)[\"']?\s*=\s*).+$"
-)
+# Anywhere in a line: settings of TOML, variables in a unit's Environment=, options of a command.
+_SECRET_SETTING = re.compile(r"(?im)([\w.-]*(?:key|token|secret|password|passphrase)[\w.-]*(?<!_file)[\"']?\s*=\s*).+$")
 
 
 class Redaction:
@@ -33,7 +34,10 @@ class Redaction:
 
     @classmethod
     def of_host(cls, paths: HostPaths) -> Redaction:
-        return cls(_secrets_in(paths.at("etc/edgellm/credentials")))
+        """What the host itself holds as a secret."""
+        files = [file for folder in SECRET_FOLDERS for file in sorted(paths.at(folder).glob("*"))]
+        kept = paths.state / DEVICE_KEY_FILE
+        return cls(secret for file in [*files, kept] for secret in _secrets_in(file))
 
     def text(self, text: str) -> str:
         for secret in self._secrets:
@@ -48,16 +52,15 @@ class Redaction:
         return self.text(_SECRET_SETTING.sub(rf'\1"{REMOVED}"', "\n".join(lines) + "\n"))
 
 
-def _secrets_in(folder: Path) -> Iterator[str]:
-    for file in sorted(folder.glob("*")):
-        try:
-            with file.open("rb") as stream:
-                text = stream.read(SECRET_FILE_BYTES_MAX).decode("utf-8", "replace")
-        except OSError:
-            continue
-        if "PRIVATE KEY" in text:
-            yield from (line for line in text.splitlines() if not line.startswith("-----"))
-        elif "BEGIN CERTIFICATE" not in text:
-            for line in text.splitlines():
-                secret = line.strip().partition(":")[2] or line.strip()
-                yield secret.split(" priority=")[0].removeprefix("sha256:")
+def _secrets_in(file: Path) -> Iterator[str]:
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(SECRET_FILE_BYTES_MAX).decode("utf-8", "replace")
+    except OSError:
+        return
+    if "PRIVATE KEY" in text:
+        yield from (line for line in text.splitlines() if not line.startswith("-----"))
+    elif "BEGIN CERTIFICATE" not in text:
+        for line in text.splitlines():
+            secret = line.strip().partition(":")[2] or line.strip()
+            yield secret.split(" priority=")[0].removeprefix("sha256:")

@@ -22,6 +22,13 @@ def redaction(tmp_path: Path) -> Redaction:
     (folder / "api-keys").write_text(f"# clients\nphone:{OWN}\nlaptop:sha256:{DIGEST} priority=high\n")
     (folder / "hub-token").write_text("hf_AbCdEfGhIjKlMnOpQrStUv\n")
     (folder / "tls-key").write_text("-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n")
+    authority = tmp_path / "etc/edgellm/tls"
+    authority.mkdir()
+    (authority / "ca.key").write_text("-----BEGIN PRIVATE KEY-----\nMIGHAgEAOfTheAuthority\n-----END")
+    (authority / "ca.crt").write_text("-----BEGIN CERTIFICATE-----\nMIIBpublic\n-----END CERTIFICATE-----\n")
+    state = HostPaths(tmp_path).state
+    state.mkdir(parents=True)
+    (state / "device-key").write_text("the-boards-own-key\n")
     return Redaction.of_host(HostPaths(tmp_path))
 
 
@@ -33,6 +40,8 @@ def redaction(tmp_path: Path) -> Redaction:
         DIGEST,
         "hf_AbCdEfGhIjKlMnOpQrStUv",
         "MIGHAgEAMBMGByqGSM49",
+        "MIGHAgEAOfTheAuthority",
+        "the-boards-own-key",
         "hf_of_another_machine_0123456789",
         "sk-proj-0123456789abcdefgh",
     ],
@@ -50,7 +59,7 @@ def test_what_comes_with_a_url_or_a_header_is_a_secret(redaction: Redaction) -> 
 
 
 def test_the_rest_stays(redaction: Redaction) -> None:
-    text = "model smollm2: ready after 1.2 s, sha256:abc, client phone, edgellm-prewarm.service: done\n"
+    text = "model smollm2: ready after 1.2 s, sha256:abc, client phone, MIIBpublic, edgellm-prewarm.service: done\n"
     assert redaction.text(text) == text
 
 
@@ -59,3 +68,17 @@ def test_a_configuration_loses_its_comments_and_the_values_of_secret_settings(re
     assert redaction.configuration(text) == (
         '[server]\napi_keys_file = "/etc/keys"\nhub_token = "[removed]"\nport = 8000\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ('Environment="HF_TOKEN=swordfish"', 'Environment="HF_TOKEN="[removed]"'),
+        ("Environment=LEVEL=debug HF_TOKEN=swordfish", 'Environment=LEVEL=debug HF_TOKEN="[removed]"'),
+        ("ExecStart=/usr/bin/server --api-key=swordfish", 'ExecStart=/usr/bin/server --api-key="[removed]"'),
+        ('hub = { token = "swordfish" }', 'hub = { token = "[removed]"'),
+        ("    Secret_Word = swordfish", '    Secret_Word = "[removed]"'),
+    ],
+)
+def test_a_secret_setting_is_found_wherever_in_its_line_it_is(redaction: Redaction, line: str, kept: str) -> None:
+    assert redaction.configuration(line) == f"{kept}\n"
