@@ -2,6 +2,7 @@
 
     EdgeLLMError
     ├── ConfigError                  a setting, file, flag or environment variable is wrong
+    │   └── UsageError               the command line itself is wrong
     ├── ModelError
     │   ├── ModelSourceError         the model is not there, or is no model
     │   │   └── HubAccessError       a hub does not let this machine, or this token, read it
@@ -29,6 +30,7 @@
     ├── ForcedShutdownError          it ended, and had to cut requests short or kill workers for it
     ├── FlashError                   a board could not be flashed
     ├── FirstBootError               a step of a new board's first boot failed
+    ├── AnnouncementError            the network cannot be told of the server
     ├── UpgradeError                 another release, and the one that serves
     │   ├── ReleaseSourceError       what is to be installed is not there, or is no release
     │   ├── ReleaseUntrustedError    nobody vouches for it whom this machine trusts, or it was changed
@@ -223,6 +225,11 @@ class FlashError(EdgeLLMError):
 class FirstBootError(EdgeLLMError):
     code = "first_boot_failed"
     exit_code = 75  # the next boot goes on from there
+
+
+class AnnouncementError(EdgeLLMError):
+    code = "announcement_failed"
+    exit_code = 73
 
 
 class UpgradeError(EdgeLLMError):

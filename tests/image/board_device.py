@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.lab.bridge import Bridge
 from tests.lab.device import Device
 from tests.lab.fixtures import MakeDevice
 from tests.lab.forwarding import ForwardedPort
@@ -19,20 +20,10 @@ NOTICE = "edgellm-pairing-notice.service"
 STATE = "var/lib/edgellm-host/first-boot.json"
 ISSUE = "/run/issue.d/edgellm.issue"
 BOOT_DEADLINE_SECONDS = 300.0
-ADDRESS = "10.66.0.1"
-# A board is on a network; a device's own interface is all that there is here.
-ADDRESS_UNIT = f"""[Unit]
-DefaultDependencies=no
-Before={FIRST_BOOT}
-[Service]
-Type=oneshot
-ExecStart=/usr/sbin/ip address add {ADDRESS}/24 dev lo
-[Install]
-WantedBy=sysinit.target
-"""
 IDENTITY_FILES = (
     "etc/machine-id",
     "etc/hostname",
+    "etc/ssh/ssh_host_ed25519_key",
     "etc/edgellm/tls/ca.crt",
     "etc/edgellm/credentials/api-keys",
     "etc/edgellm/credentials/tls-certificate",
@@ -41,14 +32,10 @@ IDENTITY_FILES = (
 
 
 class BoardDevice:
-    def __init__(self, make_device: MakeDevice, name: str, image: Path) -> None:
-        self.device: Device = make_device(name, read_only={DEPENDENCIES: dependencies_folder()})
+    def __init__(self, make_device: MakeDevice, name: str, rootfs: Path, image: Path, network: Bridge) -> None:
+        self.device: Device = make_device(name, rootfs, read_only={DEPENDENCIES: dependencies_folder()}, bridge=network)
         self.device.boot_deadline_seconds = BOOT_DEADLINE_SECONDS
         apply(image, self.device.root)
-        wants = self.device.root / "etc/systemd/system/sysinit.target.wants"
-        wants.mkdir(parents=True, exist_ok=True)
-        self.device.write("/etc/systemd/system/lab-address.service", ADDRESS_UNIT)
-        (wants / "lab-address.service").symlink_to("/etc/systemd/system/lab-address.service")
 
     def boot(self) -> BoardDevice:
         """Return when the server is ready: a first boot makes an environment before."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.lab.bridge import Bridge
 from tests.lab.fixtures import device_folder, make_device, rootfs
-from tests.service.conftest import model_folder, say, wheel
+from tests.lab.rootfs import extended_rootfs
+from tests.service.conftest import model_folder, releases, say, wheel
 
-__all__ = ["device_folder", "make_device", "model_folder", "rootfs", "say", "wheel"]
+__all__ = ["device_folder", "make_device", "model_folder", "releases", "rootfs", "say", "wheel"]
+
+BOARD_PACKAGES = ("openssh-server", "avahi-daemon", "avahi-utils")
 
 
 @pytest.fixture
@@ -21,3 +26,16 @@ def wheels(tmp_path: Path) -> Path:
         with zipfile.ZipFile(folder / name, "w") as archive:
             archive.writestr(zipfile.ZipInfo("module.py"), f"# {name}\n")
     return folder
+
+
+@pytest.fixture(scope="session")
+def board_rootfs(rootfs: Path) -> Path:
+    """With what boards have that bare devices lack: an ssh server, and avahi."""
+    return extended_rootfs(rootfs, BOARD_PACKAGES)
+
+
+@pytest.fixture(scope="session")
+def network(device_folder: Path) -> Iterator[Bridge]:
+    made = Bridge(device_folder.name).up()
+    yield made
+    made.remove()

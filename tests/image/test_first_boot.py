@@ -1,21 +1,27 @@
-"""The generic image on a device of its own: from the first boot to a paired client, and power cuts in between."""
+"""The generic image on devices: from the first boot to a paired client and a server that the network finds, and power
+cuts in or after each step."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.http.test_command import edgellm
-from tests.image.board_device import ADDRESS, FIRST_BOOT, ISSUE, NOTICE, BoardDevice
-from tests.image.wheels_of_devices import standalone_wheel
+from tests.image.board_device import FIRST_BOOT, ISSUE, NOTICE, BoardDevice
+from tests.lab.bridge import Bridge
+from tests.lab.device import Device
 from tests.lab.fixtures import MakeDevice
-from tests.service.appliance import PREWARM, UNIT
+from tests.lab.wheels import release_wheel
+from tests.service.appliance import DEPENDENCIES, PREWARM, UNIT
 from tests.service.conftest import Say
 
+import edgellm as package
 from board_image.assembly import assemble
 from board_image.board import read_board
 from board_image.contents import Inputs
+from edgellm.host.announcement import SERVICE_FILE, SERVICE_TYPE
 from edgellm.host.board_name import PREFIX
 from edgellm.host.first_boot_state import BootStep
 from edgellm.service.pairing.boards import Board
@@ -25,13 +31,16 @@ pytestmark = pytest.mark.system
 MIB = 2**20
 CUT_POLL_SECONDS = 0.005
 STEP_DEADLINE_SECONDS = 120.0
+MOMENTS = [(step, state) for step in BootStep for state in ("begun", "done")]
+MakeBoard = Callable[[str], BoardDevice]
 
 
 @pytest.fixture(scope="module")
 def image(wheel: Path, device_folder: Path, model_folder: Path) -> Path:
     """With the default model, so that the board needs no network."""
     folder = device_folder / "image"
-    wheels = standalone_wheel(wheel, device_folder / "image-wheels")
+    wheels = device_folder / "image-wheels"
+    release_wheel(wheel, wheels, package.__version__, dependencies=DEPENDENCIES)
     began = time.monotonic()
     manifest = assemble(read_board("generic-x86_64"), Inputs(wheels=wheels, models=[model_folder]), folder)
     parts = ", ".join(f"{part} {size / MIB:.1f} MiB" for part, size in manifest["part_bytes"].items())
@@ -40,10 +49,27 @@ def image(wheel: Path, device_folder: Path, model_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def board(make_device: MakeDevice, image: Path) -> BoardDevice:
-    made = BoardDevice(make_device, "board", image)
-    made.boot()
-    return made
+def make_board(make_device: MakeDevice, board_rootfs: Path, image: Path, network: Bridge) -> MakeBoard:
+    """``make_board("name")``: not booted yet."""
+    return lambda name: BoardDevice(make_device, name, board_rootfs, image, network)
+
+
+@pytest.fixture(scope="module")
+def board(make_board: MakeBoard) -> BoardDevice:
+    return make_board("board").boot()
+
+
+@pytest.fixture(scope="module")
+def cut_board(make_board: MakeBoard) -> BoardDevice:
+    """Loses power in each step of its first boot, one test after the other."""
+    return make_board("cut")
+
+
+@pytest.fixture(scope="module")
+def neighbour(make_device: MakeDevice, board_rootfs: Path, network: Bridge) -> Device:
+    """Another machine on the boards' network, with avahi and nothing of edgellm."""
+    made = make_device("neighbour", board_rootfs, bridge=network)
+    return made.boot()
 
 
 def test_a_board_serves_a_client_that_paired_with_the_code_on_its_console(
@@ -96,7 +122,7 @@ def test_the_certificate_names_the_board_and_its_address(board: BoardDevice) -> 
         "-c",
         "import ssl; print(ssl._ssl._test_decode_cert('/etc/edgellm/credentials/tls-certificate')['subjectAltName'])",
     ).output
-    for alternative in (name, f"{name}.local", ADDRESS):
+    for alternative in (name, f"{name}.local", board.device.address):
         assert f"'{alternative}'" in shown
 
 
@@ -116,33 +142,34 @@ def test_later_boots_make_no_new_identity_and_serve_on(board: BoardDevice, say: 
     assert "laptop" in board.device.run("edgellm", "paired", "list").output
 
 
-def test_a_board_that_loses_power_in_or_after_any_step_goes_on_from_there(
-    make_device: MakeDevice, image: Path, say: Say
+@pytest.mark.parametrize("moment", MOMENTS, ids=[f"{step.value}-{state}" for step, state in MOMENTS])
+def test_a_board_that_loses_power_in_or_after_a_step_goes_on_from_there(
+    cut_board: BoardDevice, moment: tuple[BootStep, str], say: Say
 ) -> None:
-    """One board, one power cut a step: at its beginning for one half of them, at its end for the other."""
-    cut = BoardDevice(make_device, "cut", image)
-    moments = [(step.value, ("begun", "done")[number % 2]) for number, step in enumerate(BootStep)]
-    began = time.monotonic()
-    taken: list[str] = []
-    for name, state in moments:
-        cut.device.start_booting()
-        _wait_for_moment(cut, name, state)
-        cut.device.power_cut()
-        reached = cut.steps()
-        taken.append(f"{name} {reached[name]['state']}")
-        assert [step for step in reached if reached[step]["state"] == "begun"] in ([], [list(reached)[-1]])
-    cut.boot()
-    say(f"{len(moments)} power cuts ({', '.join(taken)}) and the boots after them {time.monotonic() - began:.1f} s")
-    assert {step["state"] for step in cut.steps().values()} == {"done"}
-    identity = cut.identity()
+    """What was done before stays done: no step that is over is taken again."""
+    step, state = moment
+    before = cut_board.steps()
+    cut_board.device.start_booting()
+    _wait_for_moment(cut_board, step.value, state)
+    cut_board.device.power_cut()
+    reached = cut_board.steps()
+    assert {name: before[name] for name in before if before[name]["state"] == "done"}.items() <= reached.items()
+    assert [name for name in reached if reached[name]["state"] == "begun"] in ([], [list(reached)[-1]])
+    say(f"power cut at {step.value} {state}: {list(reached)[-1]} {reached[list(reached)[-1]]['state']}")
+
+
+def test_after_all_those_power_cuts_it_is_one_board(cut_board: BoardDevice) -> None:
+    cut_board.boot()
+    assert list(cut_board.steps()) == [step.value for step in BootStep]
+    assert {step["state"] for step in cut_board.steps().values()} == {"done"}
+    identity = cut_board.identity()
     assert len(identity["etc/edgellm/credentials/api-keys"].splitlines()) == 1
-    assert cut.pairing_code() == cut.pairing_code()
-    first = cut.pairing_code()
-    cut.device.power_cut()
-    cut.boot()
-    assert cut.identity() == identity
-    assert cut.pairing_code() == first  # what somebody wrote down is good still
-    status = cut.device.run("edgellm", "pair-code", "--status").output
+    first = cut_board.pairing_code()
+    cut_board.device.power_cut()
+    cut_board.boot()
+    assert cut_board.identity() == identity
+    assert cut_board.pairing_code() == first  # what somebody wrote down is good still
+    status = cut_board.device.run("edgellm", "pair-code", "--status").output
     assert "a pairing code is open" in status
 
 
@@ -154,8 +181,40 @@ def _wait_for_moment(board: BoardDevice, name: str, state: str) -> None:
         time.sleep(CUT_POLL_SECONDS)
 
 
-def test_two_boards_of_one_image_share_no_secret(board: BoardDevice, make_device: MakeDevice, image: Path) -> None:
-    other = BoardDevice(make_device, "second", image)
-    other.boot()
+def _announced(neighbour: Device) -> list[list[str]]:
+    """Interface, protocol, name, type, domain, host name, address, port and text of each server that avahi finds."""
+    found = neighbour.run("avahi-browse", "--resolve", "--parsable", "--terminate", SERVICE_TYPE).output
+    return [line.split(";")[1:] for line in found.splitlines() if line.startswith("=") and ";IPv4;" in line]
+
+
+def test_the_network_finds_the_server_while_it_is_ready(board: BoardDevice, neighbour: Device) -> None:
+    name, device = board.device.read("/etc/hostname").strip(), board.device
+
+    def found() -> list[list[str]]:
+        return [one[2:] for one in _announced(neighbour) if one[2] == name]
+
+    neighbour.wait_for(found, "an announcement")
+    ((_, kind, _, host, address, port, text),) = found()
+    assert (kind, host, address, port) == (SERVICE_TYPE, f"{name}.local", device.address, "8000")
+    assert {'"path=/v1"', '"scheme=https"'} == set(text.split(" "))
+    resolved = neighbour.run("avahi-resolve", "-4", "--name", f"{name}.local").output
+    assert resolved.split() == [f"{name}.local", device.address]
+    device.run("systemctl", "stop", UNIT)
+    neighbour.wait_for(lambda: not found(), "the end of the announcement")
+    device.run("systemctl", "start", UNIT)
+    neighbour.wait_for(found, "an announcement")
+    device.power_cut()
+    assert (device.root / SERVICE_FILE).exists()
+    device.write(f"/etc/systemd/system/{UNIT}.d/never.conf", "[Unit]\nConditionPathExists=/nowhere\n")
+    device.boot()
+    assert not (device.root / SERVICE_FILE).exists(), "a server that does not run is not announced"
+    (device.root / f"etc/systemd/system/{UNIT}.d/never.conf").unlink()
+    device.run("systemctl", "daemon-reload")
+    device.run("systemctl", "start", UNIT)
+    neighbour.wait_for(found, "an announcement")
+
+
+def test_two_boards_of_one_image_share_no_secret(board: BoardDevice, make_board: MakeBoard) -> None:
+    other = make_board("second").boot()
     one, two = board.identity(), other.identity()
     assert [name for name in one if one[name] == two[name]] == []

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.lab.bridge import Bridge
 from tests.lab.container_image import BuiltImage, built_image
 from tests.lab.device import Device
 from tests.lab.podman import missing_podman
@@ -74,8 +75,11 @@ def make_device(rootfs: Path, device_folder: Path) -> Iterator[MakeDevice]:
         *,
         read_only: Mapping[str, Path] | None = None,
         runs_containers: bool = False,
+        bridge: Bridge | None = None,
     ) -> Device:
-        device = Device(name, device_folder / name, lower, read_only=read_only, runs_containers=runs_containers)
+        device = Device(
+            name, device_folder / name, lower, read_only=read_only, runs_containers=runs_containers, bridge=bridge
+        )
         made.append(device)
         return device
 

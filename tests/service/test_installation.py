@@ -6,6 +6,8 @@ import pytest
 from tests.service.appliance import UNIT, Appliance
 from tests.service.conftest import MakeAppliance
 
+from edgellm.cli.install import HOST_UNITS
+
 
 @pytest.fixture(scope="module")
 def appliance(make_appliance: MakeAppliance) -> Appliance:
@@ -21,7 +23,7 @@ def test_the_second_install_changes_nothing(appliance: Appliance) -> None:
 
 
 def test_systemd_finds_nothing_wrong_with_the_units(appliance: Appliance) -> None:
-    units = (UNIT, "edgellm-prewarm.service", "edgellm-device-facts.service", "edgellm-ready.target")
+    units = (UNIT, "edgellm-prewarm.service", "edgellm-ready.target", "edgellm-announce.service", *HOST_UNITS)
     verified = appliance.device.run("systemd-analyze", "verify", "--man=no", *units, check=False)
     assert [line for line in verified.output.splitlines() if "edgellm" in line] == []
 

@@ -139,14 +139,17 @@ def test_a_second_upgrade_at_the_same_time_is_refused(appliance: Appliance, rele
 
 def test_a_full_disk_is_refused_with_numbers(appliance: Appliance, releases: ReleaseWheels) -> None:
     pid = appliance.pid()
-    appliance.device.run("mkdir", "-p", "/mnt/environments")
-    appliance.device.run("mount", "--bind", ENVIRONMENTS, "/mnt/environments")
+    # A small disk with the releases that are there; they themselves lie on another.
+    appliance.device.run("mount", "--mkdir", "--bind", ENVIRONMENTS, "/mnt/environments")
     appliance.device.run("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", ENVIRONMENTS)
-    appliance.device.run("sh", "-c", f"cp -a /mnt/environments/. {ENVIRONMENTS}/ || true")
     try:
+        for release in appliance.device.run("ls", "/mnt/environments").output.split():
+            appliance.device.run(
+                "mount", "--mkdir", "--bind", f"/mnt/environments/{release}", f"{ENVIRONMENTS}/{release}"
+            )
         refused = upgrade(appliance, releases.good("0.6.0"))
     finally:
-        appliance.device.run("umount", ENVIRONMENTS)
+        appliance.device.run("umount", "--recursive", ENVIRONMENTS)
         appliance.device.run("umount", "/mnt/environments")
     assert refused.code == 73, refused.output
     assert f"{ENVIRONMENTS}: the release needs up to " in refused.output

@@ -20,6 +20,7 @@ from edgellm.host.commands import Said, attempt
 from edgellm.host.container_releases import CURRENT
 from edgellm.host.first_boot_state import BootStep, FirstBootState
 from edgellm.host.paths import HostPaths
+from edgellm.host.redaction import DEVICE_KEY_FILE
 from edgellm.host.release import Kind
 from edgellm.host.root_growth import grow_root
 from edgellm.host.source import open_source
@@ -29,7 +30,6 @@ IMAGE_FOLDER = "usr/share/edgellm/image"  # what image/build put there
 CREDENTIALS = "etc/edgellm/credentials"
 AUTHORITY_FOLDER = "etc/edgellm/tls"
 DEVICE_CLIENT = "device"
-DEVICE_KEY_FILE = "device-key"
 ADDRESS_WAIT_SECONDS = 20.0
 ADDRESS_POLL_SECONDS = 0.5
 KEY_MODE, GROUP_READ_MODE = 0o600, 0o640
@@ -55,7 +55,7 @@ class FirstBoot:
         steps: dict[BootStep, Callable[[bool], str]] = {
             BootStep.IDENTITY: self._identity,
             BootStep.FILE_SYSTEM: lambda again: grow_root(self._paths),
-            BootStep.HOSTNAME: lambda again: take_name(self._paths),
+            BootStep.HOSTNAME: self._hostname,
             BootStep.ACCOUNTS: self._accounts,
             BootStep.RELEASE: self._release,
             BootStep.AUTHORITY: self._authority,
@@ -89,6 +89,13 @@ class FirstBoot:
             shared.unlink()
         self._demand(["ssh-keygen", "-A", *(word for root in elsewhere for word in ("-f", root))])
         return "machine id and ssh host keys"
+
+    def _hostname(self, again: bool) -> str:
+        taken = take_name(self._paths)
+        if self._paths.root == Path("/"):
+            # Where it runs already, it announces the name that the image had.
+            attempt(["systemctl", "--no-block", "try-restart", "avahi-daemon.service"])
+        return taken
 
     def _accounts(self, again: bool) -> str:
         self._demand(["systemd-sysusers"])

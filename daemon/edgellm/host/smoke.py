@@ -109,6 +109,7 @@ class LocalAccess:
     key: str
     version: str
     certificate_sha256: str | None
+    address: str = ""
 
     @classmethod
     def ask(cls, paths: HostPaths) -> LocalAccess:
@@ -119,7 +120,8 @@ class LocalAccess:
             if answer["answer"] != "host_pass_issued":
                 raise UpgradeError(f"the server's admin socket refused: {answer.get('message', answer['answer'])}")
             fingerprint = answer.get("certificate_sha256")
-            return cls(str(answer["url"]), str(answer["key"]), str(answer["version"]), fingerprint)
+            address = str(answer.get("address", ""))  # an earlier server does not say it
+            return cls(str(answer["url"]), str(answer["key"]), str(answer["version"]), fingerprint, address)
         except OSError as error:
             raise UpgradeError(f"the server's admin socket {path}: {error.strerror or error}") from None
         except KeyError:

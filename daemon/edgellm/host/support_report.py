@@ -26,7 +26,10 @@ JOURNAL_LINES_MAX = 2000
 FILE_BYTES_MAX = 4 << 20
 COMMAND_DEADLINE_SECONDS = 60.0
 ARCHIVE_MODE = 0o600
-UNITS = (SERVICE, PREWARM, "edgellm-device-facts.service", "edgellm-upgrade-recover.service", "edgellm-ready.target")
+UNITS = (
+    *(SERVICE, PREWARM, "edgellm-device-facts.service", "edgellm-upgrade-recover.service", "edgellm-ready.target"),
+    *("edgellm-announce.service", "edgellm-first-boot.service"),
+)
 # Not all of them: the environment of a unit may hold a token.
 UNIT_PROPERTIES = (
     *("Id", "LoadState", "ActiveState", "SubState", "Result", "NRestarts", "ExecMainStatus", "StatusText"),

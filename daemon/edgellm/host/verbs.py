@@ -15,5 +15,6 @@ class HostVerb:
 HOST_VERBS: Mapping[str, HostVerb] = {
     "first-boot": HostVerb("Make a board of the image it was flashed with", "edgellm.host.first_boot_verb"),
     "upgrade": HostVerb("Serve another release, or the earlier one again", "edgellm.host.upgrade_verb"),
+    "announce": HostVerb("Announce the running server on the local network", "edgellm.host.announce_verb"),
     "report": HostVerb("Write an archive for support, without keys and prompts", "edgellm.host.report_verb"),
 }

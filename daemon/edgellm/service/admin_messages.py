@@ -87,12 +87,16 @@ class Done(msgspec.Struct, tag="done", tag_field="answer", frozen=True):
 
 
 class HostPassIssued(msgspec.Struct, tag="host_pass_issued", tag_field="answer", frozen=True):
-    """``key`` holds for ``lifetime_seconds``; ``certificate_sha256`` is of ``url``'s certificate, if any."""
+    """``key`` holds for ``lifetime_seconds``; ``certificate_sha256`` is of ``url``'s certificate, if any.
+
+    ``address`` is what the server listens on: one of loopback is for this machine alone.
+    """
 
     url: str
     key: str
     lifetime_seconds: float
     version: str
+    address: str
     certificate_sha256: str | None = None
 
 

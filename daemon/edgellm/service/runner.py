@@ -134,6 +134,7 @@ class Daemon:
                 application.issue_pass(HOST_PASS_SECONDS),
                 HOST_PASS_SECONDS,
                 __version__,
+                self._listener.host,
                 None if certificate is None else fingerprint_of(certificate),
             )
 

@@ -11,6 +11,8 @@ from edgellm import errors
 from edgellm.cli.main import VERBS, parser_of
 from edgellm.config import AdmissionSettings
 from edgellm.errors import UsageError
+from edgellm.host.announcement import SERVICE_FILE
+from edgellm.host.verbs import HOST_VERBS
 from edgellm.service.install.installation import USER_NUMBER
 from edgellm.serving.worker.settings import WorkerSettings
 
@@ -157,3 +159,20 @@ def test_the_wrappers_know_verbs_that_there_are() -> None:
         named = {word for line in cases for word in line.rstrip(")").split(" | ") if word.isalpha()}
         assert named, text
         assert named <= set(VERBS)
+
+
+@pytest.mark.parametrize("mode", ["venv", "container"])
+def test_the_wrappers_give_every_verb_of_the_host_to_the_hosts_own_python(mode: str) -> None:
+    lines = (SYSTEMD / mode / "usr/local/bin/edgellm").read_text().splitlines()
+    (start,) = [number for number, line in enumerate(lines) if line.endswith(")") and "upgrade" in line.split(" | ")]
+    assert set(lines[start].rstrip(")").split(" | ")) == set(HOST_VERBS)
+    assert 'host.pyz "$@"' in " ".join(lines[start : start + 3])
+
+
+def test_a_server_that_is_not_ready_is_not_announced() -> None:
+    announcing = read_unit(UNITS / "edgellm-announce.service")
+    for key in ("BindsTo", "After"):
+        assert value(announcing, "Unit", key) == "edgellm-ready.target"
+    assert value(read_unit(UNITS / "edgellm-ready.target"), "Unit", "Wants") == "edgellm-announce.service"
+    left_by_a_power_cut = (SYSTEMD / "both/usr/local/lib/tmpfiles.d/edgellm.conf").read_text()
+    assert f"r! /{SERVICE_FILE}\n" in left_by_a_power_cut
