@@ -141,6 +141,18 @@ class RolloutFleet:
     def steps(self, board: str) -> list[tuple[str, str]]:
         return [(one["step"], one["state"]) for one in self.record(board).get("steps", [])]
 
+    def ticket(self, board: str) -> str:
+        """Of the latest rollout to it; "" before the first."""
+        return str(self.record(board).get("ticket", ""))
+
+    def wait_until_begun(self, board: str, step: str, ticket_before: str) -> None:
+        """By a rollout that is later than the one of ``ticket_before``."""
+        self.gateway.wait_for(
+            lambda: self.ticket(board) != ticket_before and (step, "begun") in self.steps(board),
+            f"{step} of {board}",
+            DEADLINE_SECONDS,
+        )
+
     def version(self, board: str) -> str:
         """Of what answers."""
         with httpx.Client(trust_env=False, timeout=DEADLINE_SECONDS) as client:
@@ -191,7 +203,7 @@ class SteadyClient:
 
     def __init__(self, bridge: Bridge, url: str, trusts: Path | None) -> None:
         verify = True if trusts is None else ssl.create_default_context(cafile=trusts)
-        http_client = httpx.Client(verify=verify, trust_env=False, timeout=DEADLINE_SECONDS)
+        http_client = openai.DefaultHttpxClient(verify=verify, trust_env=False, timeout=DEADLINE_SECONDS)
         self._client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0, http_client=http_client)
         self._stopping = threading.Event()
         self.answered = 0

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from tests.fleet.rollout_fleet import BOARDS, KEY, RolloutFleet
 
-
-def test_prometheus_watches_every_board(boards: RolloutFleet) -> None:
-    variables = {"observability_board_key": KEY, "observability_scrape_seconds": 1}
-    played = boards.play("observability", **variables)
-    assert played.code == 0, played.output
-    ask = "import json, urllib.request as r; print(r.urlopen('http://127.0.0.1:9090/api/v1/query?query=up').read().decode())"
-
-    def up() -> dict[str, str]:
-        rows = json.loads(boards.gateway.run("python3", "-c", ask, check=False).output or "{}")
-        return {row["metric"]["instance"]: row["value"][1] for row in rows["data"]["result"]}
-
-    wanted = {*BOARDS, "127.0.0.1:8404", "127.0.0.1:9090"}
-    boards.gateway.wait_for(lambda: up() == dict.fromkeys(wanted, "1"), "scrapes of all")
-    again = boards.play("observability", **variables)
-    assert all(row.changed == 0 for row in again.recap.values()), again.changed_tasks
+ASK = """
+import sys, urllib.request
+try:
+    print(urllib.request.urlopen("http://127.0.0.1:9090/api/v1/" + sys.argv[1], timeout=10).read().decode())
+except OSError:
+    print('{"data": {}}')
+"""
 
 
 def test_a_second_run_of_the_gateway_changes_nothing(boards: RolloutFleet) -> None:
@@ -38,3 +31,27 @@ def test_what_the_gateway_refuses_is_said_and_a_hash_is_not(boards: RolloutFleet
     assert played.code != 0
     assert "not a hash as openssl passwd -6 prints it" in played.output
     assert planted not in played.output
+
+
+def test_prometheus_watches_every_board(boards: RolloutFleet) -> None:
+    variables: dict[str, Any] = {"observability_board_key": KEY, "observability_scrape_seconds": 1}
+    played = boards.play("observability", **variables)
+    assert played.code == 0, played.output
+
+    def prometheus(what: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(boards.gateway.run("python3", "-c", ASK, what).output)["data"]
+        return answer
+
+    def up() -> dict[str, str]:
+        return {row["metric"]["instance"]: row["value"][1] for row in prometheus("query?query=up").get("result", [])}
+
+    def rules() -> dict[str, str]:
+        groups = prometheus("rules").get("groups", [])
+        return {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
+
+    wanted = {*BOARDS, "127.0.0.1:8404", "127.0.0.1:9090"}
+    boards.gateway.wait_for(lambda: up() == dict.fromkeys(wanted, "1"), "scrapes of all")
+    boards.gateway.wait_for(lambda: {*rules().values()} == {"ok"}, "rules that could be evaluated")
+    again = boards.play("observability", **variables)
+    assert again.code == 0, again.output
+    assert all(row.changed == 0 for row in again.recap.values()), again.changed_tasks

@@ -25,8 +25,9 @@ def test_a_full_disk_leaves_a_board_as_it_was(boards: RolloutFleet) -> None:
 
 def test_a_board_that_boots_in_between_goes_on(boards: RolloutFleet) -> None:
     board = boards.boards[BOARDS[0]]
+    before = boards.ticket(BOARDS[0])
     started = boards.control.start("rollout", "-e", f"rollout_source={boards.release('1.3.0')}")
-    boards.gateway.wait_for(lambda: ("switched", "begun") in boards.steps(BOARDS[0]), "the switch", DEADLINE_SECONDS)
+    boards.wait_until_begun(BOARDS[0], "switched", before)
     board.device.power_cut()
     board.boot()
     output, _ = started.communicate(timeout=DEADLINE_SECONDS)
@@ -37,11 +38,11 @@ def test_a_board_that_boots_in_between_goes_on(boards: RolloutFleet) -> None:
 
 def test_a_board_out_of_reach_stops_the_run_which_goes_on_later(boards: RolloutFleet) -> None:
     board = boards.boards[BOARDS[1]]
-    source = boards.release("1.5.0")
+    source, before = boards.release("1.5.0"), boards.ticket(BOARDS[1])
     started = boards.control.start(
         "rollout", "-e", json.dumps({"rollout_source": str(source), "rollout_absence_seconds": 5})
     )
-    boards.gateway.wait_for(lambda: ("staged", "begun") in boards.steps(BOARDS[1]), "the staging", DEADLINE_SECONDS)
+    boards.wait_until_begun(BOARDS[1], "staged", before)
     board.device.power_cut()
     output, _ = started.communicate(timeout=DEADLINE_SECONDS)
     assert started.returncode != 0

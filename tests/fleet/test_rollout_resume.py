@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from tests.fleet.rollout_fleet import BOARDS, DEADLINE_SECONDS, STEPS, RolloutFleet
+from tests.fleet.rollout_fleet import BOARDS, STEPS, RolloutFleet
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -30,15 +30,15 @@ def test_a_run_that_ended_after_a_step_goes_on_from_there(boards: RolloutFleet, 
 
 
 def test_a_run_that_was_interrupted_goes_on_where_it_was(boards: RolloutFleet) -> None:
-    source = boards.release("1.4.0")
+    source, before = boards.release("1.4.0"), boards.ticket(BOARDS[1])
     for step in STEPS[:-1]:
         started = boards.control.start("rollout", "-e", f"rollout_source={source}", "--limit", BOARDS[1])
-        boards.gateway.wait_for(lambda step=step: (step, "begun") in boards.steps(BOARDS[1]), step, DEADLINE_SECONDS)
+        boards.wait_until_begun(BOARDS[1], step, before)
         started.kill()
         started.communicate()
-    ticket = boards.record(BOARDS[1])["ticket"]
+    ticket = boards.ticket(BOARDS[1])
     played = boards.roll_out(source)
     assert played.code == 0, played.output
-    assert boards.record(BOARDS[1])["ticket"] == ticket
+    assert boards.ticket(BOARDS[1]) == ticket
     assert boards.versions() == {"1.4.0"}
     boards.wait_until_all_are_in()
