@@ -80,8 +80,11 @@ class FreshMachine:
         argv = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--pipe", f"--directory={self.root}"]
         argv += [f"--user={user}", *(f"--setenv={name}={value}" for name, value in environ.items())]
         argv += ["--private-network"] if offline else []
+        # A new Debian 12 has its /tmp on the disk; the container manager's would be a tenth of the memory.
+        manager_environ = {**os.environ, "SYSTEMD_NSPAWN_TMPFS_TMP": "0"}
         completed = subprocess.run(
             [*argv, *command],
+            env=manager_environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
