@@ -44,7 +44,6 @@ FILE_MODE, PROGRAM_MODE, FOLDER_MODE = 0o644, 0o755, 0o755
 MEGABYTE_BYTES = 1_000_000
 # What install.sh reads from the manifest with sed.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@/-]*")
-_LEFT_OUT = {".git", "__pycache__", ".ansible", ".pytest_cache"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -172,8 +171,13 @@ def _below(path: Path, name: str) -> Iterator[tuple[str, Path]]:
     if not path.is_dir():
         raise ReleaseSourceError(f"{path} is not there")
     for file in sorted(path.rglob("*")):
-        if file.is_file() and not _LEFT_OUT & set(file.relative_to(path).parts) and not file.name.endswith(".lock"):
+        if file.is_file() and not any(map(_is_left_out, file.relative_to(path).parts)):
             yield f"{name}/{file.relative_to(path).as_posix()}", file
+
+
+def _is_left_out(part: str) -> bool:
+    """Settings and caches of tools, and locks: no part of what a board needs."""
+    return part.startswith(".") or part == "__pycache__" or part.endswith(".lock")
 
 
 def _file(path: Path) -> Path:

@@ -35,6 +35,10 @@ def make_inputs(folder: Path) -> list[str]:
     (folder / "model/model.gguf").write_bytes(b"GGUF" * 1000)
     (folder / "collection").mkdir()
     (folder / "collection/galaxy.yml").write_text("name: appliance\n")
+    # What tools keep beside it is no part of it.
+    for name in ("collection/.ansible-lint", "collection/.cache/a b", "model/.lock", "model/model.gguf.lock"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("")
     (folder / "edgellm.toml").write_text("[server]\nport = 8000\n")
     return [
         *("--wheels", str(wheels), "--image-archive", str(folder / "image.oci")),
