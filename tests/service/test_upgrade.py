@@ -63,11 +63,11 @@ def test_the_release_that_serves_already_changes_nothing(appliance: Appliance, r
     ("how", "step"),
     [
         ("does-not-run", "staged"),
-        ("prepares-nothing", "staged"),
         ("ends-at-its-start", "ready"),
-        ("crashes-at-its-start", "ready"),
-        ("is-never-ready", "ready"),
-        ("answers-nothing", "smoke"),
+        pytest.param("prepares-nothing", "staged", marks=pytest.mark.thorough),
+        pytest.param("crashes-at-its-start", "ready", marks=pytest.mark.thorough),
+        pytest.param("is-never-ready", "ready", marks=pytest.mark.thorough),
+        pytest.param("answers-nothing", "smoke", marks=pytest.mark.thorough),
     ],
 )
 def test_after_a_broken_release_the_one_of_before_answers(
@@ -110,6 +110,7 @@ def test_a_rollback_brings_release_and_configuration_back(appliance: Appliance) 
     assert "no release 0.1.5 is kept on this machine — kept are: 0.1.0-" in absent.output
 
 
+@pytest.mark.thorough
 def test_a_folder_of_wheels_is_installed_without_a_network_and_old_releases_go(
     appliance: Appliance, releases: ReleaseWheels, say: Say
 ) -> None:
