@@ -132,6 +132,18 @@ class TranscriptAnswer(TypedDict):
     words: NotRequired[list[dict[str, object]]]
 
 
+class VoiceObject(TypedDict):
+    id: str
+    object: Literal["voice"]
+    model: str
+    language: str
+
+
+class VoiceList(TypedDict):
+    object: Literal["list"]
+    data: list[VoiceObject]
+
+
 class ModelObject(TypedDict):
     id: str
     object: Literal["model"]

@@ -29,6 +29,7 @@ from edgellm.api.response_store import ResponseStore
 from edgellm.api.responses import delete_response, responses, stored_response
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.settings import ApiSettings, LiveSettings
+from edgellm.api.speech import list_voices, speech
 from edgellm.api.status_page import HEADERS as STATUS_PAGE_HEADERS
 from edgellm.api.status_page import status_page
 from edgellm.api.transcriptions import transcriptions, translations
@@ -92,6 +93,9 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None, desk: 
         name = request.path_params["model_id"]
         return JSONResponse(models.model_object(engine.model(name), name))
 
+    async def all_voices(request: Request) -> Response:
+        return JSONResponse(list_voices(engine))
+
     async def one_record(request: Request) -> Response:
         if engine.records is None:
             raise RecordNotFoundError("This server keeps no records of requests.")
@@ -114,6 +118,8 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None, desk: 
         ("POST", "/v1/embeddings"): partial(embeddings, service),
         ("POST", "/v1/audio/transcriptions"): partial(transcriptions, service),
         ("POST", "/v1/audio/translations"): partial(translations, service),
+        ("POST", "/v1/audio/speech"): partial(speech, service),
+        ("GET", "/v1/voices"): all_voices,
         ("POST", "/v1/responses"): partial(responses, service),
         ("GET", "/v1/responses/{response_id:path}"): partial(stored_response, service),
         ("DELETE", "/v1/responses/{response_id:path}"): partial(delete_response, service),

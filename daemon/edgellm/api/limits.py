@@ -18,6 +18,9 @@ from edgellm.runtime.sampling_params import STOP_BYTES_MAX as STOP_BYTES_MAX
 from edgellm.runtime.sampling_params import STOP_STRINGS_MAX as STOP_STRINGS_MAX
 from edgellm.runtime.sampling_params import TEMPERATURE_MAX as TEMPERATURE_MAX
 from edgellm.runtime.sampling_params import TOP_LOGPROBS_MAX as TOP_LOGPROBS_MAX
+from edgellm.runtime.speech_front_end import SPEECH_INPUT_CHARACTERS_MAX as SPEECH_INPUT_CHARACTERS_MAX
+from edgellm.runtime.speech_front_end import SPEECH_SPEED_MAX as SPEECH_SPEED_MAX
+from edgellm.runtime.speech_front_end import SPEECH_SPEED_MIN as SPEECH_SPEED_MIN
 from edgellm.runtime.tools import TOOLS_MAX as TOOLS_MAX
 
 JSON_SEPARATORS_MAX: Final = 2**19  # commas and opening brackets of a body: what parsing it may cost

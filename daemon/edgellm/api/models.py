@@ -61,6 +61,16 @@ def _abilities(model: ServedModel) -> dict[str, Any]:
             "languages": list(capabilities.transcription.languages),
             "translates": capabilities.transcription.translates,
         }
+    if capabilities.speech.voices:
+        return {
+            "runtime": capabilities.runtime,
+            "executor_device": capabilities.executor_device,
+            "input_modalities": list(capabilities.input_modalities),
+            "output_modalities": list(capabilities.output_modalities),
+            "slots": model.admission.capacity,
+            "streaming": capabilities.streaming,
+            "voices": [voice.name for voice in capabilities.speech.voices],
+        }
     style = model.output_style(capabilities)
     return {
         "runtime": capabilities.runtime,

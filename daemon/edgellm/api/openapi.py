@@ -19,6 +19,7 @@ from edgellm.api.answers import (
     RequestRecord,
     TextCompletion,
     TranscriptAnswer,
+    VoiceList,
 )
 from edgellm.api.anthropic_answers import AnthropicErrorAnswer, AnthropicMessage, TokenCount
 from edgellm.api.response_answers import DeletedResponse, ResponseObject
@@ -29,9 +30,12 @@ from edgellm.api.wire.completion import CompletionRequest
 from edgellm.api.wire.embeddings import EmbeddingsRequest
 from edgellm.api.wire.fields import WireModel
 from edgellm.api.wire.responses import ResponsesRequest
+from edgellm.api.wire.speech import SpeechRequest
 from edgellm.api.wire.transcription import TranscriptionRequest, TranslationRequest
+from edgellm.media.speech_encoder import SPEECH_FORMATS
 
 _REFERENCES = "#/components/schemas/{model}"
+_SOUNDS = SPEECH_FORMATS.values()
 _PARAMETER = re.compile(r"\{(\w+):path\}")
 
 
@@ -42,6 +46,7 @@ class _Operation:
     answer: Any = None
     media_type: str = "application/json"
     streams: bool = False
+    sound: bool = False
 
 
 # By path, or by method and path where a path has several methods.
@@ -51,6 +56,8 @@ _OPERATIONS: dict[str, _Operation] = {
     "/v1/embeddings": _Operation("Embed text, with a model made for it", EmbeddingsRequest, EmbeddingList),
     "/v1/audio/transcriptions": _Operation("Write speech down", TranscriptionRequest, TranscriptAnswer, streams=True),
     "/v1/audio/translations": _Operation("Write speech down in English", TranslationRequest, TranscriptAnswer),
+    "/v1/audio/speech": _Operation("Speak a text", SpeechRequest, streams=True, sound=True),
+    "/v1/voices": _Operation("List the voices of the models that speak", answer=VoiceList),
     "/v1/messages": _Operation("Answer a conversation (Anthropic)", MessagesRequest, AnthropicMessage, streams=True),
     "/v1/messages/count_tokens": _Operation("Count a conversation's tokens", CountTokensRequest, TokenCount),
     "/v1/responses": _Operation("Answer items", ResponsesRequest, ResponseObject, streams=True),
@@ -134,6 +141,8 @@ def _form(operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
 
 def _described(route: Route, operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
     answer: dict[str, Any] = {operation.media_type: {"schema": schemas.of(operation.answer)}}
+    if operation.sound:
+        answer = {each.media_type: {"schema": {"type": "string", "format": "binary"}} for each in _SOUNDS}
     if operation.streams:
         answer["text/event-stream"] = {"schema": {}}
     described: dict[str, Any] = {

@@ -49,6 +49,8 @@ ROUTES: tuple[Route, ...] = (
     Route("/v1/embeddings", "POST", body=Body.JSON, generates=True),
     Route("/v1/audio/transcriptions", "POST", body=Body.FORM, generates=True),
     Route("/v1/audio/translations", "POST", body=Body.FORM, generates=True),
+    Route("/v1/audio/speech", "POST", body=Body.JSON, generates=True),
+    Route("/v1/voices", "GET"),
     Route("/v1/responses", "POST", body=Body.JSON, generates=True),
     Route("/v1/responses/{response_id:path}", "GET"),
     Route("/v1/responses/{response_id:path}", "DELETE"),

@@ -57,7 +57,8 @@ def done_event(transcript: Transcript) -> bytes:
 
 
 def error_event(error: Mapping[str, object]) -> bytes:
-    return _event({"error": error})
+    """``error`` is an error object, with what names it one around it."""
+    return _event(error)
 
 
 def _event(value: Mapping[str, object]) -> bytes:

@@ -4,5 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-ModelKind = Literal["auto", "chat", "embeddings", "asr"]
-"""``auto`` goes by the source: a Whisper model is ``asr``; another makes text, and embeddings where it can."""
+ModelKind = Literal["auto", "chat", "embeddings", "asr", "tts"]
+"""``auto`` goes by the source: a Whisper model is ``asr``, a Piper voice ``tts``; another makes text, and embeddings
+where it can.
+"""

@@ -52,9 +52,9 @@ class ModelSettings(Section):
     )
     kind: ModelKind = Field(
         default="auto",
-        description="What it is for: `chat` (text), `embeddings`, or `asr` (speech recognition by a Whisper model in "
-        "CTranslate2's format, which needs the `audio` extra). `auto` goes by the source; a model that makes text and "
-        "embeddings then does both.",
+        description="What it is for: `chat` (text), `embeddings`, `asr` (speech recognition by a Whisper model in "
+        "CTranslate2's format, which needs the `audio` extra) or `tts` (speech by a Piper voice, which needs the "
+        "`speech` extra). `auto` goes by the source; a model that makes text and embeddings then does both.",
     )
     aliases: Annotated[tuple[ModelName, ...], Field(max_length=limits.ALIASES_MAX)] = Field(
         default=(),

@@ -18,6 +18,26 @@ class Transcription:
 
 
 @dataclass(frozen=True, slots=True)
+class Voice:
+    """``language`` is a code such as ``en_US``, "" where the voice does not say."""
+
+    name: str
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """What a model speaks with: no voices for a model of another kind."""
+
+    voices: tuple[Voice, ...] = ()
+
+    @property
+    def default_voice(self) -> str:
+        """Of who names none; "" without voices."""
+        return self.voices[0].name if self.voices else ""
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """Lengths are tokens. ``parameters`` names the optional sampling fields the runtime has (min_p, penalties…).
 
@@ -47,3 +67,4 @@ class Capabilities:
     executor_device: str = ""  # what it runs on, for people
     executor_reason: str = ""  # why this executor, for people
     transcription: Transcription = field(default_factory=Transcription)
+    speech: Speech = field(default_factory=Speech)

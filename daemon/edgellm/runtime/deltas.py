@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from edgellm.runtime.contract import GenerationResponse, StreamChunk
@@ -58,7 +59,18 @@ def merge_deltas(deltas: Sequence[StreamDelta]) -> StreamDelta:
         embedding=last.embedding,
         segments=[segment for delta in deltas if delta.segments for segment in delta.segments] or None,
         transcript=last.transcript,
+        audio_bytes=b"".join([delta.audio_bytes for delta in deltas if delta.audio_bytes]) or None,
+        audio_frames=sum([delta.audio_frames for delta in deltas]),
     )
+
+
+def split_sound(delta: StreamDelta, sound_bytes_max: int) -> Iterator[StreamDelta]:
+    """Give deltas that say the same, none with more sound than that; what else it says comes with the last."""
+    sound = delta.audio_bytes or b""
+    last_bytes = max(0, len(sound) - 1) // sound_bytes_max * sound_bytes_max
+    for begin in range(0, last_bytes, sound_bytes_max):
+        yield StreamDelta(audio_bytes=sound[begin : begin + sound_bytes_max])
+    yield replace(delta, audio_bytes=sound[last_bytes:]) if last_bytes else delta
 
 
 def embedding_bytes(response: GenerationResponse) -> bytes | None:

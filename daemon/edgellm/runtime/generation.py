@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgellm.media.media_file import MediaFile
+from edgellm.media.speech_encoder import SpeechFormatName
 from edgellm.runtime.sampling_params import SamplingParams
 
 
@@ -50,7 +51,17 @@ class AudioPrompt:
     translate: bool = False  # into English
 
 
-Prompt = ChatPrompt | TextPrompt | TokenPrompt | AudioPrompt
+@dataclass(frozen=True, slots=True)
+class SpeechPrompt:
+    """Text to be said by the voice of that name, ``speed`` times as fast as it speaks, as sound of that format."""
+
+    text: str
+    voice: str
+    speed: float = 1.0
+    format_name: SpeechFormatName = "pcm"
+
+
+Prompt = ChatPrompt | TextPrompt | TokenPrompt | AudioPrompt | SpeechPrompt
 
 
 @dataclass(frozen=True, slots=True)

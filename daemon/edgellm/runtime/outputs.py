@@ -69,6 +69,7 @@ class StreamDelta:
     tokens taken from the context cache) are None until the runtime knows them. ``matched_stop`` is the index
     of the stop string that ended the text. ``embedding`` comes with the last delta of a request for one: numbers of
     32 bits, little-endian. ``segments`` say when the text of this delta was spoken; ``transcript`` comes with the last.
+    ``audio_frames`` are those of sound that a model made for ``audio_bytes``: they count as its tokens.
     """
 
     text: str = ""
@@ -83,3 +84,4 @@ class StreamDelta:
     embedding: bytes | None = None
     segments: list[TranscriptSegment] | None = None
     transcript: TranscriptFacts | None = None
+    audio_frames: int = 0

@@ -12,7 +12,15 @@ from typing import Any, Protocol
 
 from edgellm.errors import RequestError, UnsupportedModalityError, UnsupportedParameterError
 from edgellm.parsing.messages import template_message, unicode_text
-from edgellm.runtime.generation import AudioPrompt, ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
+from edgellm.runtime.generation import (
+    AudioPrompt,
+    ChatPrompt,
+    GenerationRequest,
+    Prompt,
+    SpeechPrompt,
+    TextPrompt,
+    TokenPrompt,
+)
 from edgellm.runtime.length_limits import LengthLimits
 from edgellm.runtime.process_memory import return_freed_memory
 from edgellm.runtime.sampling_params import SamplingParams
@@ -106,6 +114,8 @@ class TokenisingFrontEnd:
             return self._codec.encode_text(unicode_text(prompt.text, "prompt"), check_length=check_length)
         if isinstance(prompt, AudioPrompt):
             raise UnsupportedModalityError("this model takes no audio input", param="file")
+        if isinstance(prompt, SpeechPrompt):
+            raise UnsupportedModalityError("this model does not speak", param="input")
         tools, _ = normalise_tools(prompt.tools, prompt.tool_choice)
         return self._codec.encode_chat(
             prompt.messages,
@@ -159,7 +169,7 @@ def prompt_bytes(prompt: Prompt) -> int:
     """Give the UTF-8 size of what a prompt says: no tokenizer makes more tokens of it than that."""
     if isinstance(prompt, TokenPrompt):
         return len(prompt.token_ids)
-    if isinstance(prompt, TextPrompt):
+    if isinstance(prompt, (TextPrompt, SpeechPrompt)):
         return _utf8_bytes(prompt.text)
     if isinstance(prompt, AudioPrompt):
         return _utf8_bytes(prompt.context)

@@ -14,6 +14,7 @@ from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.length_limits import LengthLimits
 from edgellm.runtime.process_memory import return_freed_memory
 from edgellm.runtime.prompt_front_end import MeasuringFrontEnd, PromptFrontEnd, TokenisingFrontEnd
+from edgellm.runtime.speech_front_end import SpeechFrontEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ def encoder_of_bundle(
     """
     if capabilities.transcription.languages:
         return RequestEncoder(capabilities, AudioFrontEnd(capabilities.transcription))
+    if capabilities.speech.voices:
+        return RequestEncoder(capabilities, SpeechFrontEnd(capabilities.speech))
     limits = LengthLimits(capabilities.max_input_len, capabilities.max_kv_cache_capacity)
     if capabilities.runtime == "native":
         codec = bundle_codec(bundle_dir)

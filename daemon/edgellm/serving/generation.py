@@ -312,8 +312,8 @@ class _RunningChoice:
         self._buffer.put_text(self._index, text, token_ids)
 
     def take(self, delta: StreamDelta) -> None:
-        if delta.token_ids:
-            self._count(len(delta.token_ids))
+        if delta.token_ids or delta.audio_frames:
+            self._count(len(delta.token_ids) + delta.audio_frames)
         if self._pieces is not None:
             self._pieces.append(delta.text)
         if delta.finished:

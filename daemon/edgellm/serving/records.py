@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from edgellm.errors import RecordNotFoundError
-from edgellm.runtime.generation import AudioPrompt, ChatPrompt, GenerationRequest, TextPrompt
+from edgellm.runtime.generation import AudioPrompt, ChatPrompt, GenerationRequest, SpeechPrompt, TextPrompt
 from edgellm.serving.record_file import TEXT_FIELDS, RecordFile, RecordFileSettings
 from edgellm.serving.report import RequestReport
 
@@ -125,6 +125,8 @@ def _prompt_text(request: GenerationRequest) -> Any:
             return text
         case AudioPrompt(context=context):
             return {"audio": True, "prompt": context}
+        case SpeechPrompt(text, voice):
+            return {"text": text, "voice": voice}
         case ChatPrompt():
             chosen = {each.name: getattr(request.prompt, each.name) for each in fields(ChatPrompt)}
             return {name: chosen[name] for name in ("messages", "tools") if chosen[name]}

@@ -13,6 +13,7 @@ class Task(Enum):
     TEXT = "text"
     EMBEDDINGS = "embeddings"
     TRANSCRIPTION = "transcription"
+    SPEECH = "speech"
 
 
 _TASKS: Mapping[ModelKind, frozenset[Task]] = {
@@ -20,17 +21,20 @@ _TASKS: Mapping[ModelKind, frozenset[Task]] = {
     "chat": frozenset({Task.TEXT}),
     "embeddings": frozenset({Task.EMBEDDINGS}),
     "asr": frozenset({Task.TRANSCRIPTION}),
+    "tts": frozenset({Task.SPEECH}),
 }
 _IS_FOR: Mapping[ModelKind, str] = {
     "auto": "makes text (POST /v1/chat/completions)",
     "chat": "makes text (POST /v1/chat/completions)",
     "embeddings": "makes embeddings (POST /v1/embeddings)",
     "asr": "transcribes speech (POST /v1/audio/transcriptions)",
+    "tts": "speaks (POST /v1/audio/speech)",
 }
 _LACKS: Mapping[Task, str] = {
     Task.TEXT: "makes no text",
     Task.EMBEDDINGS: "makes no embeddings",
     Task.TRANSCRIPTION: "transcribes no speech",
+    Task.SPEECH: "does not speak",
 }
 
 

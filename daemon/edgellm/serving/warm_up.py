@@ -6,7 +6,8 @@ import asyncio
 
 from edgellm.errors import EdgeLLMError
 from edgellm.media.media_file import silence
-from edgellm.runtime.generation import AudioPrompt, GenerationRequest, TextPrompt
+from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.generation import AudioPrompt, GenerationRequest, Prompt, SpeechPrompt, TextPrompt
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.lane import Lane
@@ -17,12 +18,18 @@ WARM_UP_SECONDS = 1
 async def produce_a_token(lane: Lane) -> None:
     """Raises what the lane could not generate with."""
     params = SamplingParams(temperature=0.0, max_tokens=1, reuse_context=False, cache_generated_tokens=False)
-    hears = bool(lane.capabilities.transcription.languages)
-    prompt = AudioPrompt(silence(WARM_UP_SECONDS)) if hears else TextPrompt("Hello")
-    request = await lane.encode(GenerationRequest(prompt=prompt, params=params))
+    request = await lane.encode(GenerationRequest(_prompt_for(lane.capabilities), params))
     answer = _FirstAnswer()
     await lane.submit(request, answer)
     await answer.end
+
+
+def _prompt_for(capabilities: Capabilities) -> Prompt:
+    if capabilities.transcription.languages:
+        return AudioPrompt(silence(WARM_UP_SECONDS))
+    if capabilities.speech.voices:
+        return SpeechPrompt("Hello", capabilities.speech.default_voice)
+    return TextPrompt("Hello")
 
 
 class _FirstAnswer:

@@ -9,7 +9,15 @@ from typing import Any
 from edgellm import errors
 from edgellm.errors import AdmissionError, EdgeLLMError, GenerationError, RequestError
 from edgellm.media.media_file import MediaFile
-from edgellm.runtime.generation import AudioPrompt, ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
+from edgellm.runtime.generation import (
+    AudioPrompt,
+    ChatPrompt,
+    GenerationRequest,
+    Prompt,
+    SpeechPrompt,
+    TextPrompt,
+    TokenPrompt,
+)
 from edgellm.runtime.outputs import LogprobEntry, StreamDelta
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.worker.frames import FrameError
@@ -64,6 +72,8 @@ def to_delta_message(stream: int, delta: StreamDelta) -> Delta:
         delta.embedding,
         delta.segments,
         delta.transcript,
+        delta.audio_bytes,
+        delta.audio_frames,
     )
 
 
@@ -83,6 +93,8 @@ def from_delta_message(message: Delta) -> StreamDelta:
         embedding=message.embedding,
         segments=message.segments,
         transcript=message.transcript,
+        audio_bytes=message.audio,
+        audio_frames=message.audio_frames,
     )
 
 
@@ -150,6 +162,8 @@ def _prompt_fields(prompt: Prompt) -> dict[str, Any]:
             return {"token_ids": list(token_ids)}
         case AudioPrompt():  # its file goes another way
             return {each.name: getattr(prompt, each.name) for each in fields(AudioPrompt) if each.name != "audio"}
+        case SpeechPrompt():
+            return {each.name: getattr(prompt, each.name) for each in fields(SpeechPrompt)}
         case ChatPrompt():
             return {field.name: _plain(getattr(prompt, field.name)) for field in fields(ChatPrompt)}
 
@@ -159,6 +173,8 @@ def _plain(value: object) -> object:
 
 
 def _prompt(values: Mapping[str, Any]) -> Prompt:
+    if "voice" in values:
+        return SpeechPrompt(**values)
     if "text" in values:
         return TextPrompt(**values)
     if "token_ids" in values:

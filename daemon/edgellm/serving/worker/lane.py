@@ -196,7 +196,12 @@ class WorkerGeneration:
     def take(self, message: Delta) -> None:
         if self._is_wanted:
             # Of the other fields, counts matter with the finished one alone.
-            if message.logprobs is None and message.finish_reason is None and message.segments is None:
+            if (
+                message.logprobs is None
+                and message.finish_reason is None
+                and message.segments is None
+                and message.audio is None
+            ):
                 self._receiver.take_text(message.text, message.token_ids)
             else:
                 self._receiver.take(from_delta_message(message))

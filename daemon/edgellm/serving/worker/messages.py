@@ -13,11 +13,11 @@ import msgspec
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.outputs import TranscriptFacts, TranscriptSegment
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, tag=1):
-    """First frame, to the worker. ``arguments`` are those of what the kind is loaded with, LLM or Transcriber.
+    """First frame, to the worker. ``arguments`` are those of what the kind is loaded with: LLM, Transcriber or TTS.
 
     ``cpus`` are the ones it may use, empty for all. ``media_descriptor`` is its end of the socket that files come
     over, -1 where none do.
@@ -121,6 +121,8 @@ class Delta(msgspec.Struct, array_like=True, frozen=True, tag=24, omit_defaults=
     embedding: bytes | None = None
     segments: list[TranscriptSegment] | None = None
     transcript: TranscriptFacts | None = None
+    audio: bytes | None = None
+    audio_frames: int = 0
 
 
 class Final(msgspec.Struct, array_like=True, frozen=True, tag=25):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from edgellm.errors import EdgeLLMError, GenerationError, RequestCancelledError, WorkerFailedError
 from edgellm.media.media_file import MediaFile
 from edgellm.runtime.contract import DeltaFrames
-from edgellm.runtime.deltas import merge_deltas
+from edgellm.runtime.deltas import merge_deltas, split_sound
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.in_process_generation import SignalledGeneration
@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 # Deltas of one stream that may be under way; what comes beyond them is merged here until the front end took some.
 WINDOW_DELTAS = 256
+SOUND_BYTES_A_FRAME = 1 << 20  # of a delta, which may be several merged ones
 
 
 class WorkerStreams:
@@ -205,7 +206,8 @@ class _Stream:
 
     def _send_delta(self, delta: StreamDelta) -> None:
         try:
-            self._outlet.send(to_delta_message(self._number, delta))
+            for piece in split_sound(delta, SOUND_BYTES_A_FRAME):
+                self._outlet.send(to_delta_message(self._number, piece))
         except FrameTooLargeError:
             _log.error("a piece of an answer was too large for a frame")
             self.cancel()

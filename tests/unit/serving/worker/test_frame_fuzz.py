@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.serving.scripted_lane import capabilities
 
 from edgellm.errors import EdgeLLMError, RequestError
-from edgellm.runtime.generation import ChatPrompt, TextPrompt, TokenPrompt
+from edgellm.runtime.generation import ChatPrompt, SpeechPrompt, TextPrompt, TokenPrompt
 from edgellm.runtime.outputs import TranscriptFacts, TranscriptSegment, TranscriptWord
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.worker.conversion import from_delta_message, to_error, to_request
@@ -52,7 +52,7 @@ FAILURES = st.builds(
 )
 # Names that a side knows and names that it does not, with values of any kind.
 PARAMS = st.dictionaries(st.sampled_from([each.name for each in fields(SamplingParams)]) | TEXT, ANYTHING, max_size=4)
-PROMPT_FIELDS = [each.name for kind in (ChatPrompt, TextPrompt, TokenPrompt) for each in fields(kind)]
+PROMPT_FIELDS = [each.name for kind in (ChatPrompt, TextPrompt, TokenPrompt, SpeechPrompt) for each in fields(kind)]
 PROMPTS = st.dictionaries(st.sampled_from(PROMPT_FIELDS) | TEXT, ANYTHING, max_size=4)
 LOGPROBS = st.lists(st.lists(st.tuples(WHOLE, st.floats(allow_nan=False), TEXT, st.binary(max_size=4)), max_size=2))
 SECONDS = st.floats(allow_nan=False)
@@ -92,6 +92,8 @@ MESSAGES: dict[type[msgspec.Struct], st.SearchStrategy[msgspec.Struct]] = {
         logprobs=st.none() | LOGPROBS,
         segments=st.none() | st.lists(SEGMENTS, max_size=2),
         transcript=st.none() | st.builds(TranscriptFacts, TEXT, SECONDS),
+        audio=st.none() | st.binary(max_size=64),
+        audio_frames=WHOLE,
     ),
     Final: st.builds(Final, WHOLE, st.none() | FAILURES, st.booleans()),
     Pong: st.builds(Pong, WHOLE, WHOLE, WHOLE, COUNTERS, COUNTERS),
