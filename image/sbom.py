@@ -32,7 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", required=True, help="the interpreter whose packages are listed")
     parser.add_argument("--packages", type=Path, required=True, help="dpkg's status file")
-    parser.add_argument("--distribution", default="debian")
+    parser.add_argument("--distribution", required=True, help="as its os-release calls itself")
     parser.add_argument("--output", type=Path, required=True)
     chosen = parser.parse_args()
     listed = subprocess.run(  # noqa: S603  # our own words

@@ -36,5 +36,5 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if any(folder in item.path.parents for folder in SYSTEM_FOLDERS):
+        if any(folder in item.path.parents for folder in SYSTEM_FOLDERS) and not item.get_closest_marker("long"):
             item.add_marker(pytest.mark.system)

@@ -6,6 +6,7 @@ import json
 import tarfile
 import tomllib
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 from tests.container.conftest import Say
@@ -53,6 +54,7 @@ def test_it_says_what_it_is_and_how_it_is_run(podman: Podman, image: str) -> Non
         project["license"],
     )
     assert labels["revision"]
+    assert datetime.fromisoformat(labels["created"]).year > 2000
     config = found["Config"]
     assert (config["User"], config["Entrypoint"], config["Cmd"]) == (
         f"{USER_NUMBER}:{USER_NUMBER}",
@@ -64,10 +66,10 @@ def test_it_says_what_it_is_and_how_it_is_run(podman: Podman, image: str) -> Non
     assert podman.run_once(image, "version").stdout.startswith(f"edgellm {project['version']}")
 
 
-def test_every_layer_has_the_time_of_the_commit(podman: Podman, image: str) -> None:
+def test_layers_have_one_time_whatever_commit_they_are_of(podman: Podman, image: str) -> None:
     created = {one["created"] for one in json.loads(podman.run("history", "--format=json", image).stdout)}
     base = {one["created"] for one in json.loads(podman.run("history", "--format=json", BASE).stdout)}
-    assert len(created - base) == 1
+    assert created - base == {"1980-01-01T00:00:00Z"}
 
 
 def test_nothing_of_the_builder_is_in_a_layer(podman: Podman, image: str, tmp_path: Path) -> None:

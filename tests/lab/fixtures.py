@@ -35,7 +35,10 @@ def rootfs() -> Path:
 
 @pytest.fixture(scope="session")
 def container_rootfs(rootfs: Path) -> Path:
-    """Of devices that run containers: ``make_device("name", container_rootfs, runs_containers=True)``."""
+    """Of devices that run containers: ``make_device("name", container_rootfs, runs_containers=True)``. The environment
+    may name the folder of another one, which has systemd and podman: that of a board, or of an older release."""
+    if folder := os.environ.get("EDGELLM_CONTAINER_ROOTFS"):
+        return Path(folder)
     return device_rootfs(CONTAINER_DEVICE_PACKAGES, CONTAINER_SUITE)
 
 
