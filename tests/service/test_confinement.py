@@ -16,7 +16,12 @@ from edgellm.service.install.installation import USER_NUMBER
 
 EXPOSURE_MAX = 2.0
 OWN_UNITS = ("edgellm.service", "edgellm-prewarm.service", "edgellm-device-facts.service")
-UNCONFINED = "[Service]\nExecStart=/usr/bin/true\n"
+# To compare with: what a unit has by itself, and one that names a user and leaves it at that.
+OTHERS = {
+    "without confinement": "[Service]\nExecStart=/usr/bin/true\n",
+    "with a user of its own alone": "[Service]\nExecStart=/usr/bin/true\nUser=daemon\n",
+}
+SERVERS = ("haproxy.service", "prometheus.service")
 
 
 def exposure_of(root: Path, unit: str) -> float:
@@ -31,10 +36,25 @@ def test_units_are_confined(rootfs: Path, tmp_path: Path, gpu: bool, say: Say) -
     assert shutil.which("systemd-analyze"), "a machine that runs devices has it"
     target = Target(tmp_path)
     install_files(Mode.VENV, target, system_files(Mode.VENV, target, gpu=gpu))
-    (tmp_path / "usr/local/lib/systemd/system/unconfined.service").write_text(UNCONFINED)
-    exposures = {unit: exposure_of(tmp_path, unit) for unit in (*OWN_UNITS, "unconfined.service")}
+    exposures = {unit: exposure_of(tmp_path, unit) for unit in OWN_UNITS}
     say(f"exposure {'with' if gpu else 'without'} a GPU: {exposures}")
-    assert all(exposures[unit] <= EXPOSURE_MAX for unit in OWN_UNITS), exposures
+    assert all(exposure <= EXPOSURE_MAX for exposure in exposures.values()), exposures
+
+
+def test_other_servers_are_confined_less(tmp_path: Path, say: Say) -> None:
+    units = tmp_path / "usr/local/lib/systemd/system"
+    units.mkdir(parents=True)
+    exposures = {}
+    for number, (what, text) in enumerate(OTHERS.items()):
+        (units / f"other-{number}.service").write_text(text)
+        exposures[what] = exposure_of(tmp_path, f"other-{number}.service")
+    for name in SERVERS:
+        unit = Path("/lib/systemd/system") / name
+        if unit.exists():
+            shutil.copy(unit, units / name)
+            exposures[name] = exposure_of(tmp_path, name)
+    say(f"exposure of others: {exposures}")
+    assert all(exposures[what] > EXPOSURE_MAX for what in OTHERS)
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ from edgellm.serving.worker.settings import WorkerSettings
 UNITS = SYSTEMD / "both/usr/local/lib/systemd/system"
 VENV = SYSTEMD / "venv/usr/local/lib/systemd/system"
 CONTAINER = SYSTEMD / "container/usr/share/containers/systemd"
+CONTAINER_DROP_INS = SYSTEMD / "container/usr/local/lib/systemd/system/edgellm.service.d"
+MINUTE_SECONDS = 60
 FAILURE = UNITS / "edgellm.service.d/10-failure.conf"
 
 # What a restart does not mend. The others may pass: a port that is taken, a hub without an answer, a full disk.
@@ -83,6 +85,13 @@ def test_a_stop_leaves_time_for_the_drain_and_the_workers() -> None:
     assert needed_seconds < podman_seconds < stop_seconds
 
 
+def test_a_load_in_a_container_has_its_time_without_asking_for_it() -> None:
+    drop_in = CONTAINER_DROP_INS / "20-container.conf"
+    assert drop_in.name > FAILURE.name, "the later one holds"
+    start_minutes = int(value(read_unit(drop_in), "Service", "TimeoutStartSec").removesuffix("min"))
+    assert start_minutes * MINUTE_SECONDS > 4 * WorkerSettings().start_deadline_seconds
+
+
 def test_a_worker_that_hangs_is_replaced_before_the_watchdog_could_mean_it() -> None:
     watchdog_seconds = int(value(read_unit(FAILURE), "Service", "WatchdogSec").removesuffix("s"))
     assert watchdog_seconds > WorkerSettings().ping_deadline_seconds
@@ -91,7 +100,7 @@ def test_a_worker_that_hangs_is_replaced_before_the_watchdog_could_mean_it() -> 
 @pytest.mark.parametrize("path", unit_files(".container"), ids=lambda path: path.name)
 def test_quadlets_have_only_keys_that_podman_4_9_knows(path: Path) -> None:
     sections = read_unit(path)
-    assert set(sections) <= {"Unit", "Container", "Service", "Install"}
+    assert set(sections) <= {"Unit", "Container", "Quadlet", "Service", "Install"}
     assert {key for key, _ in sections["Container"]} <= set(PODMAN_4_9_KEYS.split())
 
 
