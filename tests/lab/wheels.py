@@ -114,6 +114,13 @@ def dependency_wheels() -> Path:
     return folder
 
 
+def install_dependencies(folder: Path) -> None:
+    """All that edgellm depends on, compiled, for devices that this environment's packages cannot be bound into."""
+    quietly = ("--quiet", "--disable-pip-version-check", "--no-index", "--no-deps")
+    wheels = sorted(dependency_wheels().glob("*.whl"))
+    subprocess.run([sys.executable, "-m", "pip", "install", *quietly, f"--target={folder}", *wheels], check=True)
+
+
 def release_folder(wheel: Path, folder: Path, version: str) -> Path:
     """Fill ``folder`` as an operator hands it over: edgellm as ``version``, and all that it depends on."""
     release_wheel(wheel, folder, version)

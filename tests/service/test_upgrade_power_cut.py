@@ -29,7 +29,7 @@ Moment = tuple[Step, StepState]
 
 @pytest.fixture(scope="module")
 def appliance(make_appliance: MakeAppliance, releases: ReleaseWheels) -> Appliance:
-    return make_appliance("power", more={FOLDER: releases.folder}).serve()
+    return make_appliance("upgrade-power", more={FOLDER: releases.folder}).serve()
 
 
 def moments_reached(appliance: Appliance) -> list[Moment]:
