@@ -85,6 +85,13 @@ def test_a_stop_leaves_time_for_the_drain_and_the_workers() -> None:
     assert needed_seconds < podman_seconds < stop_seconds
 
 
+def test_a_server_that_hangs_in_its_container_is_not_waited_for() -> None:
+    """Podman's own ExecStopPost, which comes after ours, gives it the time of a drain."""
+    ended = value(read_unit(CONTAINER / "edgellm.container"), "Service", "ExecStopPost").split()
+    assert ended[:2] == ["-/usr/bin/podman", "rm"]
+    assert {"--force", "--ignore", "--time=0", "--cidfile=%t/%N.cid"} <= set(ended)
+
+
 def test_a_load_in_a_container_has_its_time_without_asking_for_it() -> None:
     drop_in = CONTAINER_DROP_INS / "20-container.conf"
     assert drop_in.name > FAILURE.name, "the later one holds"
