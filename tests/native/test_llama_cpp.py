@@ -1,10 +1,13 @@
 """The native runtime against llama.cpp on the real model, SmolLM2-135M-Instruct.
 
-With the Q4_1 weights as shipped, both multiply the same 4-bit weights, and llama.cpp rounds activations to 8 bits in
-blocks of 32. Our own kernels keep 16 bits; the tensor library's kernels (``portable_attention``) round like llama.cpp
-but add up in another order. So the distributions differ by that rounding: measured on the text below, llama.cpp is a
-mean of 2.9e-3 nats a position from the exact numpy reference, our own kernels 4e-7, and the two are as far from each
-other as llama.cpp is from exact.
+With the Q4_1 weights as shipped, both multiply the same 4-bit weights, and both round activations to 8 bits in blocks
+of 32, as do the tensor library's kernels (``portable_attention``); sums and where scales are rounded differ. So the
+distributions differ by that rounding: measured on the text below, llama.cpp is a mean of 2.9e-3 nats a position from
+the exact numpy reference, our own kernels 2.0e-3, and the two 2.8e-3 from each other. A reference that rounds as our
+kernels do is no nearer over 30 layers: what float32 sums differ by decides which way activations on a border go, and
+everything after follows. That the rounding is as stated is tested bit by bit in test_panel_kernels.cpp, and in whole
+small models in test_correctness.py. Over an 8-bit copy of the weights our own kernels keep activations in 16 bits and
+are 4.7e-7 from exact.
 
 Greedy texts therefore agree until two tokens are nearly equally likely: there a rounding decides, and everything after
 differs. A logarithm of a probability is off by 0.1 nats typically and by a few times that at worst, so that every
@@ -51,11 +54,11 @@ class Agreement:
 
 AS_SHIPPED = Agreement(near_tie_nats=0.7, whole_at_least=1, median_at_least=8)
 IN_HALF_PRECISION = Agreement(near_tie_nats=0.03, whole_at_least=15, median_at_least=CONTINUATION_TOKENS)
-# Own kernels against the exact reference, which has the same weights: a tie closer than this may fall either way.
+# Own kernels over 8-bit weights against the exact reference of the same: a tie closer than this may fall either way.
 EXACT_TIE_NATS = 0.01
 MEAN_DIVERGENCE_FROM_LLAMA_CPP = 1e-2
 MAX_DIVERGENCE_FROM_LLAMA_CPP = 5e-2
-OWN_KERNELS_MEAN_DIVERGENCE_FROM_REFERENCE = 1e-5
+OWN_EIGHT_BIT_MEAN_DIVERGENCE_FROM_EXACT = 1e-5
 
 PROMPTS = (
     "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n",
@@ -128,6 +131,14 @@ def half_precision_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 
 
 @pytest.fixture(scope="module")
+def eight_bit_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("eight-bit") / "SmolLM2-135M-Instruct.Q8_0.gguf"
+    write_requantised_copy(smollm2_file(), path, "Q8_0")
+    yield path
+    path.unlink()
+
+
+@pytest.fixture(scope="module")
 def peer() -> Iterator[LlamaCppPeer]:
     with LlamaCppPeer(smollm2_file(), PeerOptions(context_tokens=1024)) as peer:
         yield peer
@@ -192,8 +203,8 @@ def reference() -> ReferenceDecoder:
 def test_greedy_continuations_agree(
     request: pytest.FixtureRequest, bundle_directory: Path, peer: LlamaCppPeer, prompts: list[list[int]], kernels: str
 ) -> None:
-    """Measured, in tokens of 64: own kernels 0 to 64, median 14; the library's kernels 1 to 64, median 19. They part
-    at ties of up to 0.25 and 0.40 nats."""
+    """Measured, in tokens of 64: own kernels 0 to 64, median 18; the library's kernels 1 to 64, median 19. They part
+    at ties of up to 0.28 and 0.40 nats."""
     if kernels == "own":
         answers = request.getfixturevalue("own_continuations")
     else:
@@ -211,13 +222,13 @@ def test_greedy_continuations_agree_long_in_half_precision(
 
 
 def test_greedy_continuations_are_those_of_the_exact_reference(
-    bundle_directory: Path, prompts: list[list[int]], own_continuations: list[Answer], reference: ReferenceDecoder
+    eight_bit_file: Path, prompts: list[list[int]], tmp_path: Path
 ) -> None:
-    """Every token of our own kernels is the reference's likeliest, save for ties within 0.01 nats."""
-    if "AVX2" not in NativeRuntime(bundle_directory, threads=1, max_kv_tokens=64).native.executor_info().device:
-        pytest.skip("own kernels for weights exist for AVX2")
-    end_tokens = list(Bundle.load(bundle_directory).end_token_ids)
-    for prompt, answer in zip(prompts, own_continuations, strict=True):
+    """Every token over 8-bit weights is the likeliest of the reference, save for ties within 0.01 nats."""
+    directory = bundle_of(eight_bit_file, tmp_path)
+    reference = ReferenceDecoder(*read_gguf_checkpoint(eight_bit_file))
+    end_tokens = list(Bundle.load(directory).end_token_ids)
+    for prompt, answer in zip(prompts, continuations(directory, prompts), strict=True):
         rows = reference.logprobs(prompt + answer.token_ids)[len(prompt) - 1 : -1]
         rows[:, end_tokens] = -np.inf
         chosen = rows[np.arange(len(rows)), answer.token_ids]
@@ -228,12 +239,12 @@ def divergence(expected: Array, got: Array) -> Array:
     return (np.exp(expected) * (expected - got)).sum(axis=-1)
 
 
-def test_distributions_are_near_llama_cpp_and_nearer_to_exact(
+def test_distributions_are_near_llama_cpp_and_as_near_to_exact(
     bundle_directory: Path, peer: LlamaCppPeer, reference: ReferenceDecoder
 ) -> None:
     """Teacher-forced over TEXT. Measured, mean and largest in nats: llama.cpp from exact 2.9e-3 and 9.2e-3; own
-    kernels from exact 3.8e-7 and 1.3e-6, from llama.cpp 3.2e-3 and 9.9e-3; the library's kernels from exact 2.7e-3
-    and 8.3e-3, from llama.cpp 3.1e-3 and 9.6e-3."""
+    kernels from exact 2.0e-3 and 7.2e-3, from llama.cpp 2.8e-3 and 1.1e-2; the library's kernels from exact 2.7e-3 and
+    8.3e-3, from llama.cpp 3.1e-3 and 9.6e-3. The likeliest token of own kernels is llama.cpp's in all 30 positions."""
     ids = peer.tokenize(TEXT)
     positions = range(0, len(ids), POSITION_STRIDE)
     exact = reference.logprobs(ids)[positions].astype(np.float64)
@@ -245,10 +256,23 @@ def test_distributions_are_near_llama_cpp_and_nearer_to_exact(
         ours = log_softmax(runtime.score(ids)[positions].astype(np.float64))
         rows[f"{name} from exact"] = divergence(exact, ours)
         rows[f"{name} from llama.cpp"] = divergence(theirs, ours)
+        agreeing = (theirs.argmax(axis=1) == ours.argmax(axis=1)).mean()
+        print(f"{name}: likeliest token that of llama.cpp in {agreeing:.1%} of {len(ours)} positions")
     for name, values in rows.items():
         print(f"{name}: mean {values.mean():.1e}, median {np.median(values):.1e}, max {values.max():.1e} nats")
     for name in ("own kernels from llama.cpp", "library kernels from llama.cpp"):
         assert rows[name].mean() < MEAN_DIVERGENCE_FROM_LLAMA_CPP
         assert rows[name].max() < MAX_DIVERGENCE_FROM_LLAMA_CPP
-    assert rows["own kernels from exact"].mean() < OWN_KERNELS_MEAN_DIVERGENCE_FROM_REFERENCE
+    assert rows["own kernels from exact"].mean() < 1.2 * rows["llama.cpp from exact"].mean()
     assert rows["library kernels from exact"].mean() < 2 * rows["llama.cpp from exact"].mean()
+
+
+def test_weights_of_eight_bits_are_multiplied_exactly(eight_bit_file: Path, peer: LlamaCppPeer, tmp_path: Path) -> None:
+    """Measured over TEXT, mean and largest in nats: 4.7e-7 and 3.8e-6."""
+    ids = peer.tokenize(TEXT)
+    positions = range(0, len(ids), POSITION_STRIDE)
+    exact = ReferenceDecoder(*read_gguf_checkpoint(eight_bit_file)).logprobs(ids)[positions].astype(np.float64)
+    runtime = NativeRuntime(bundle_of(eight_bit_file, tmp_path), threads=1, max_kv_tokens=256)
+    rows = divergence(exact, log_softmax(runtime.score(ids)[positions].astype(np.float64)))
+    print(f"own kernels over 8-bit weights from exact: mean {rows.mean():.1e}, max {rows.max():.1e} nats")
+    assert rows.mean() < OWN_EIGHT_BIT_MEAN_DIVERGENCE_FROM_EXACT

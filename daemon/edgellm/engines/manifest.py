@@ -15,7 +15,8 @@ BundleDamagedError that names file and field; a newer schema is a ManifestVersio
     builder             {"name": "native" | "tensorrt", "log": file name or null}
     files               {relative path: {"size_bytes": n, "sha256": hex}}; not manifest.json, nothing below derived/
     derived             {name: {"key": {name: value}, "files": {as above}}}: parts made from the bundle for one kind
-                        of CPU or GPU, below derived/NAME/. Reserved; always {} today
+                        of CPU or GPU, below derived/NAME/. Reserved; always {} today: derived/weight_panels/ is made
+                        by the native runtime at a bundle's first load, and says in its own header what it is of
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from edgellm.engines.engine_key import EngineKey
 from edgellm.engines.file_system import tree_bytes
-from edgellm.engines.manifest import MANIFEST_FILE, Manifest
+from edgellm.engines.manifest import DERIVED_FOLDER, MANIFEST_FILE, Manifest
 from edgellm.errors import BundleDamagedError, ManifestVersionError
 
 MAX_MODEL_CHARACTERS = 80
@@ -114,7 +114,9 @@ def read_entry(root: Path, name: str, *, read_only: bool) -> Entry:
         read_only=read_only,
         manifest=manifest,
         problem=problem,
-        size_bytes=manifest.size_bytes if manifest else tree_bytes(root / name),
+        size_bytes=manifest.size_bytes + tree_bytes(root / name / DERIVED_FOLDER)
+        if manifest
+        else tree_bytes(root / name),
         last_used_ns=last_used_ns,
         pinned=pin_path(root, short_key).exists(),
         is_newer=is_newer,

@@ -9,6 +9,7 @@ namespace edgellm {
 namespace {
 
 constexpr const char* kModelFileName = "llm.gguf";
+constexpr const char* kDerivedFolder = "derived";  // of a bundle: what its loader may make again from the rest
 constexpr int32_t kMaxThreads = 1024;
 
 KvType parse_kv_type(const std::string& name) {
@@ -35,6 +36,7 @@ EngineParts load_engine_parts(const std::string& engine_dir, const ContextCacheC
     executor_options.kv_page_count = parts.limits.kv_page_count;
     executor_options.max_rows = parts.limits.max_step_rows();
     executor_options.kv_type = parse_kv_type(options.kv_type);
+    executor_options.derived_folder = std::filesystem::path(engine_dir) / kDerivedFolder;
     executor_options.portable_attention = options.portable_attention;
     parts.executor = make_executor(file, spec, executor_options);
     parts.limits.vocab_size = parts.executor->info().vocab_size;

@@ -10,6 +10,13 @@
 #endif
 
 namespace edgellm {
+namespace {
+
+#if defined(__x86_64__)
+constexpr unsigned kAvxVnniBit = 1U << 4;  // older compilers know no name for it either
+#endif
+
+}  // namespace
 
 std::string missing_cpu_features() {
     std::string missing;
@@ -29,6 +36,29 @@ std::string missing_cpu_features() {
     need(leaf && (ecx & bit_F16C) != 0, "F16C");
 #endif
     return missing;
+}
+
+bool has_avx_vnni() noexcept {
+#if defined(__x86_64__)
+    if (!supported_cpu()) return false;
+    unsigned eax = 0;
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvxVnniBit) != 0;
+#else
+    return false;
+#endif
+}
+
+bool has_avx512_vnni() noexcept {
+#if defined(__x86_64__)
+    // Asks whether the system saves the 512-bit registers, too.
+    return supported_cpu() && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+           __builtin_cpu_supports("avx512vnni") != 0;
+#else
+    return false;
+#endif
 }
 
 bool has_dot_products() noexcept {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +25,7 @@ struct ExecutorOptions {
     int32_t kv_page_count = 0;       // pages in the store, > 0
     int32_t max_rows = 512;          // rows one step may carry
     KvType kv_type = KvType::kF16;
+    std::filesystem::path derived_folder;  // for files derived from the model file, made where they miss; "" for none
     bool portable_attention = false; // attention from the tensor library's own operators only: ggml
 };
 

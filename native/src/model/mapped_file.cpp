@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <string>
 #include <system_error>
 
@@ -31,6 +32,8 @@ private:
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what) {
     throw ModelFileError("model file '" + path.string() + "' " + what);
 }
+
+std::uintptr_t page_bytes() noexcept { return static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE)); }
 
 std::string reason(int error_number) { return std::generic_category().message(error_number); }
 
@@ -60,12 +63,23 @@ MappedFile::~MappedFile() {
     if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-void load_mapping(std::span<const std::byte> mapping) noexcept {
-    auto* const address = const_cast<std::byte*>(mapping.data());
+void load_pages(std::span<const std::byte> part) noexcept {
+    const std::uintptr_t page = page_bytes();
+    const auto start = reinterpret_cast<std::uintptr_t>(part.data());
+    const std::uintptr_t first = start / page * page;
+    const std::size_t size = start + part.size() - first;
 #if defined(MADV_POPULATE_READ)
-    if (::madvise(address, mapping.size(), MADV_POPULATE_READ) == 0) return;
+    if (::madvise(reinterpret_cast<void*>(first), size, MADV_POPULATE_READ) == 0) return;
 #endif
-    ::madvise(address, mapping.size(), MADV_WILLNEED);
+    ::madvise(reinterpret_cast<void*>(first), size, MADV_WILLNEED);
+}
+
+void drop_pages(std::span<const std::byte> part) noexcept {
+    const std::uintptr_t page = page_bytes();
+    const auto start = reinterpret_cast<std::uintptr_t>(part.data());
+    const std::uintptr_t first = (start + page - 1) / page * page;
+    const std::uintptr_t last = (start + part.size()) / page * page;
+    if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 }  // namespace edgellm

@@ -20,8 +20,11 @@ private:
     std::span<const std::byte> bytes_;
 };
 
-// Brings all of a mapping into memory at once, where the system can; otherwise asks it to fetch ahead. The first use
+// Brings part of a mapping into memory at once, where the system can; otherwise asks it to fetch ahead. The first use
 // then does not pay for it page by page.
-void load_mapping(std::span<const std::byte> mapping) noexcept;
+void load_pages(std::span<const std::byte> part) noexcept;
+
+// Takes part of a mapping out of this process's memory; it comes back when it is read.
+void drop_pages(std::span<const std::byte> part) noexcept;
 
 }  // namespace edgellm

@@ -334,6 +334,23 @@ def test_verify_names_the_file_with_a_flipped_byte(source: ModelSource, cache: P
 
 
 @pytest.mark.usefixtures("stocked")
+def test_what_a_load_derives_counts_as_the_bundle_s_size_and_is_no_part_of_its_manifest(
+    source: ModelSource, cache: Path
+) -> None:
+    bundle = stored_bundle(source, cache)
+    (before,) = engines(cache).entries()
+    derived = bundle.directory / "derived" / "weight_panels" / "llm.panels"
+    derived.parent.mkdir(parents=True)
+    derived.write_bytes(bytes(5000))
+    (after,) = engines(cache).entries()
+    assert after.size_bytes == before.size_bytes + 5000
+    assert engines(cache).verify(after) == []
+    assert stored_bundle(source, cache) == bundle
+    engines(cache).clear()
+    assert visible(cache) == []
+
+
+@pytest.mark.usefixtures("stocked")
 def test_verify_names_what_is_missing_and_what_does_not_belong(source: ModelSource, cache: Path) -> None:
     bundle = stored_bundle(source, cache)
     (entry,) = engines(cache).entries()

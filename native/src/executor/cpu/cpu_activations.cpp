@@ -30,7 +30,6 @@ private:
 CpuActivations::CpuActivations(const ModelSpec& spec, const CpuWeights& weights, int32_t threads, int32_t max_rows)
     : memory_(carve(nullptr, spec, weights, threads, max_rows), "activations") {
     prepared.clear();
-    matmul_scratch.clear();
     attention_scratch.clear();
     carve(memory_.data(), spec, weights, threads, max_rows);
 }
@@ -55,7 +54,6 @@ std::size_t CpuActivations::carve(std::byte* base, const ModelSpec& spec, const 
         prepared.push_back(
             carver.bytes(static_cast<std::size_t>(row_count) * used.format->row_bytes(used.widest_input)));
     for (int32_t worker = 0; worker < threads; ++worker) {
-        matmul_scratch.push_back(carver.bytes(weights.scratch_bytes()));
         attention_scratch.push_back(carver.floats(static_cast<int64_t>(attention_scratch_floats(spec.head_size))));
     }
     return carver.used();

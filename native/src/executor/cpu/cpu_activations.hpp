@@ -23,10 +23,9 @@ struct CpuActivations {
     float* projected = nullptr;  // what is about to be added to the residual stream
     float* gate = nullptr;
     float* up = nullptr;
-    float* angles = nullptr;                 // of the rotary embedding, by row
-    std::vector<std::byte*> prepared;        // rows laid out for kernels, by activation format
-    std::vector<std::byte*> matmul_scratch;  // by worker
-    std::vector<float*> attention_scratch;   // by worker
+    float* angles = nullptr;                // of the rotary embedding, by row
+    std::vector<std::byte*> prepared;       // rows laid out for kernels, by activation format
+    std::vector<float*> attention_scratch;  // by worker
 
 private:
     std::size_t carve(std::byte* base, const ModelSpec& spec, const CpuWeights& weights, int32_t threads,

@@ -35,7 +35,7 @@ public:
     CpuExecutor(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, const ExecutorOptions& options,
                 bool portable, std::string reason)
         : spec_(spec),
-          weights_(std::move(file), spec_, portable),
+          weights_(std::move(file), spec_, portable, options.derived_folder),
           store_(kv_layout(spec_, options), options.kv_page_count),
           kernels_(choose_kernels(portable)),
           runner_(resolve_thread_count(options.threads)),
@@ -69,6 +69,8 @@ private:
         info.name = "fused";
         info.reason = std::move(reason);
         info.device = std::string("CPU, ") + kernels_.name + " kernels";
+        if (const char* name = weights_.panel_kernels(); name != nullptr)
+            info.device += std::string(", weights in panels for ") + name;
         info.threads = runner_.threads();
         info.vocab_size = spec_.vocab_size;
         info.hidden_size = spec_.hidden_size;

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "executor/kernels/weight_panels.hpp"
+
 namespace edgellm {
 namespace {
 
@@ -26,7 +28,7 @@ constexpr int32_t kFirstLayerPhase = 1;
 
 // Matrix rows of a chunk: whole kernel tiles, several chunks per thread, and few enough that weights stay in the first
 // caches while many tokens pass over them.
-constexpr int64_t kRowGranule = 16;
+constexpr int64_t kRowGranule = kPanelRows;
 constexpr int64_t kMostRows = 64;
 constexpr int64_t kMostRowsOfPrompt = 32;
 constexpr int64_t kMostRowsOfHead = 256;
@@ -140,7 +142,7 @@ void CpuStep::run_chunk(int32_t worker, int32_t phase, int32_t chunk) noexcept {
         for_items(wanted_chunks_, chunk, [&](int32_t wanted) { finish(wanted); });
     } else {
         const auto outputs = head_chunks_.range(chunk);
-        multiply(weights_.output(), outputs, layout_->wanted_count(), out_, spec_.vocab_size, worker);
+        multiply(weights_.output(), outputs, layout_->wanted_count(), out_, spec_.vocab_size);
     }
 }
 
@@ -153,7 +155,7 @@ void CpuStep::run_layer_chunk(int32_t worker, int32_t layer_index, int32_t phase
                 normalise(row, layer.attention_norm, {&layer.query, &layer.key, &layer.value});
             });
             break;
-        case kProjectQkv: project_qkv(layer, worker, chunk); break;
+        case kProjectQkv: project_qkv(layer, chunk); break;
         case kRotateAndStore:
             for_items(row_chunks_, chunk, [&](int32_t row) { rotate_and_store(layer, layer_index, row); });
             break;
@@ -166,20 +168,20 @@ void CpuStep::run_layer_chunk(int32_t worker, int32_t layer_index, int32_t phase
             });
             break;
         case kProjectAttended:
-            project_onto_rows(layer.attention_output, worker,
+            project_onto_rows(layer.attention_output,
                               cut_outputs(layer.attention_output, rows, kMostRows).range(chunk));
             break;
         case kFeedForwardNorm:
             for_items(row_chunks_, chunk,
                       [&](int32_t row) { normalise(row, layer.feed_forward_norm, {&layer.gate, &layer.up}); });
             break;
-        case kGateUp: gate_up(layer, worker, cut_outputs(layer.gate, rows, kMostRows).range(chunk)); break;
+        case kGateUp: gate_up(layer, cut_outputs(layer.gate, rows, kMostRows).range(chunk)); break;
         case kPrepareGated:
             for_items(row_chunks_, chunk, [&](int32_t row) {
                 prepare(buffers_.gate + int64_t{row} * spec_.intermediate_size, row, {&layer.down});
             });
             break;
-        default: project_onto_rows(layer.down, worker, cut_outputs(layer.down, rows, kMostRows).range(chunk)); break;
+        default: project_onto_rows(layer.down, cut_outputs(layer.down, rows, kMostRows).range(chunk)); break;
     }
 }
 
@@ -216,7 +218,7 @@ void CpuStep::prepare(const float* values, int32_t slot, std::initializer_list<c
 }
 
 void CpuStep::multiply(const CpuMatrix& matrix, Chunking::Range outputs, int32_t token_count, float* out,
-                       int64_t out_stride, int32_t worker) noexcept {
+                       int64_t out_stride) noexcept {
     MatmulTask task;
     task.weights = matrix.rows + static_cast<std::size_t>(outputs.first) * matrix.row_bytes;
     task.weight_row_bytes = matrix.row_bytes;
@@ -227,16 +229,15 @@ void CpuStep::multiply(const CpuMatrix& matrix, Chunking::Range outputs, int32_t
     task.token_count = token_count;
     task.out = out + outputs.first;
     task.out_stride = out_stride;
-    task.scratch = buffers_.matmul_scratch[static_cast<std::size_t>(worker)];
     matrix.kernel->multiply(task);
 }
 
-void CpuStep::project_qkv(const CpuLayer& layer, int32_t worker, int32_t chunk) noexcept {
+void CpuStep::project_qkv(const CpuLayer& layer, int32_t chunk) noexcept {
     const int32_t rows = layout_->row_count();
     const auto take = [&](const CpuMatrix& matrix, float* out) {
         const Chunking chunking = cut_outputs(matrix, rows, kMostRows);
         if (chunk < chunking.chunk_count()) {
-            multiply(matrix, chunking.range(chunk), rows, out, matrix.outputs, worker);
+            multiply(matrix, chunking.range(chunk), rows, out, matrix.outputs);
             return true;
         }
         chunk -= chunking.chunk_count();
@@ -301,19 +302,19 @@ void CpuStep::attend(int32_t layer_index, int32_t worker, int32_t task_index) no
     kernels_.attend(task);
 }
 
-void CpuStep::project_onto_rows(const CpuMatrix& matrix, int32_t worker, Chunking::Range outputs) noexcept {
+void CpuStep::project_onto_rows(const CpuMatrix& matrix, Chunking::Range outputs) noexcept {
     const int32_t rows = layout_->row_count();
-    multiply(matrix, outputs, rows, buffers_.projected, spec_.hidden_size, worker);
+    multiply(matrix, outputs, rows, buffers_.projected, spec_.hidden_size);
     for (int32_t row = 0; row < rows; ++row) {
         const int64_t offset = int64_t{row} * spec_.hidden_size + outputs.first;
         kernels_.add(buffers_.projected + offset, outputs.count, buffers_.rows + offset);
     }
 }
 
-void CpuStep::gate_up(const CpuLayer& layer, int32_t worker, Chunking::Range outputs) noexcept {
+void CpuStep::gate_up(const CpuLayer& layer, Chunking::Range outputs) noexcept {
     const int32_t rows = layout_->row_count();
-    multiply(layer.gate, outputs, rows, buffers_.gate, spec_.intermediate_size, worker);
-    multiply(layer.up, outputs, rows, buffers_.up, spec_.intermediate_size, worker);
+    multiply(layer.gate, outputs, rows, buffers_.gate, spec_.intermediate_size);
+    multiply(layer.up, outputs, rows, buffers_.up, spec_.intermediate_size);
     for (int32_t row = 0; row < rows; ++row) {
         float* const gate = buffers_.gate + int64_t{row} * spec_.intermediate_size + outputs.first;
         const float* const up = buffers_.up + int64_t{row} * spec_.intermediate_size + outputs.first;

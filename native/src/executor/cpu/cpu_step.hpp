@@ -63,11 +63,11 @@ private:
 
     void run_layer_chunk(int32_t worker, int32_t layer, int32_t phase, int32_t chunk) noexcept;
     void embed(int32_t row) noexcept;
-    void project_qkv(const CpuLayer& layer, int32_t worker, int32_t chunk) noexcept;
+    void project_qkv(const CpuLayer& layer, int32_t chunk) noexcept;
     void rotate_and_store(const CpuLayer& layer, int32_t layer_index, int32_t row) noexcept;
     void attend(int32_t layer_index, int32_t worker, int32_t task_index) noexcept;
-    void project_onto_rows(const CpuMatrix& matrix, int32_t worker, Chunking::Range outputs) noexcept;
-    void gate_up(const CpuLayer& layer, int32_t worker, Chunking::Range outputs) noexcept;
+    void project_onto_rows(const CpuMatrix& matrix, Chunking::Range outputs) noexcept;
+    void gate_up(const CpuLayer& layer, Chunking::Range outputs) noexcept;
     void finish(int32_t wanted) noexcept;
 
     template <typename ItemFunction>
@@ -76,8 +76,8 @@ private:
     void normalise(int32_t row, const float* weight, std::initializer_list<const CpuMatrix*> readers) noexcept;
     // Lays values out as prepared row `slot`, once for each format among the readers.
     void prepare(const float* values, int32_t slot, std::initializer_list<const CpuMatrix*> readers) noexcept;
-    void multiply(const CpuMatrix& matrix, Chunking::Range outputs, int32_t token_count, float* out, int64_t out_stride,
-                  int32_t worker) noexcept;
+    void multiply(const CpuMatrix& matrix, Chunking::Range outputs, int32_t token_count, float* out,
+                  int64_t out_stride) noexcept;
 
     const ModelSpec& spec_;
     const CpuWeights& weights_;

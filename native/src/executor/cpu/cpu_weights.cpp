@@ -9,11 +9,33 @@
 #include "model/tensor_types.hpp"
 
 namespace edgellm {
+namespace {
 
-CpuWeights::CpuWeights(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, bool portable_kernels)
+constexpr const char* kPanelsFolder = "weight_panels";
+
+std::vector<const TensorView*> matrices(const DecoderTensors& tensors) {
+    std::vector<const TensorView*> all;
+    for (const LayerTensors& layer : tensors.layers) {
+        for (const TensorView* view :
+             {layer.query, layer.key, layer.value, layer.attention_output, layer.gate, layer.up, layer.down})
+            all.push_back(view);
+    }
+    all.push_back(tensors.output);
+    return all;
+}
+
+}  // namespace
+
+CpuWeights::CpuWeights(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, bool portable_kernels,
+                       const std::filesystem::path& derived_folder)
     : file_(std::move(file)), portable_kernels_(portable_kernels) {
-    load_mapping(file_->mapping());
     const DecoderTensors tensors = find_decoder_tensors(*file_, spec);
+    std::vector<const TensorView*> panelled;
+    for (const TensorView* view : matrices(tensors)) {
+        if (kernel_for(*view).panel_rows() > 1) panelled.push_back(view);
+    }
+    panels_ = std::make_unique<PanelWeights>(
+        *file_, panelled, derived_folder.empty() ? derived_folder : derived_folder / kPanelsFolder);
     token_embedding_ = tensors.token_embedding;
     if (tensors.output != tensors.token_embedding) weight_bytes_ += static_cast<int64_t>(token_embedding_->data.size());
     for (const LayerTensors& from : tensors.layers) {
@@ -38,19 +60,26 @@ CpuWeights::CpuWeights(std::shared_ptr<const GgufFile> file, const ModelSpec& sp
     output_ = matrix(*tensors.output);
 }
 
-CpuMatrix CpuWeights::matrix(const TensorView& view) {
-    CpuMatrix matrix;
-    matrix.rows = view.data.data();
-    matrix.row_bytes = static_cast<std::size_t>(edgellm::row_bytes(view));
-    matrix.inputs = view.shape[0];
-    matrix.outputs = view.shape[1];
-    if (!portable_kernels_) matrix.kernel = find_own_matmul_kernel(view.type);
-    if (matrix.kernel == nullptr) matrix.kernel = find_ggml_matmul_kernel(view.type);
-    if (matrix.kernel == nullptr) {
+const MatmulKernel& CpuWeights::kernel_for(const TensorView& view) const {
+    const MatmulKernel* kernel = portable_kernels_ ? nullptr : find_own_matmul_kernel(view.type);
+    if (kernel == nullptr) kernel = find_ggml_matmul_kernel(view.type);
+    if (kernel == nullptr) {
         throw ModelFileError("model file '" + file_->path().string() + "': tensor '" + printable(view.name) +
                              "' has type " + tensor_type_traits(view.type).name +
                              ", which this executor cannot multiply; quantise it to Q8_0");
     }
+    return *kernel;
+}
+
+CpuMatrix CpuWeights::matrix(const TensorView& view) {
+    CpuMatrix matrix;
+    if (panels_->find(view) == nullptr) load_pages(view.data);
+    matrix.kernel = &kernel_for(view);
+    const std::byte* panels = panels_->find(view);
+    matrix.rows = panels == nullptr ? view.data.data() : panels;
+    matrix.row_bytes = static_cast<std::size_t>(edgellm::row_bytes(view));
+    matrix.inputs = view.shape[0];
+    matrix.outputs = view.shape[1];
     const ActivationFormat* format = &matrix.kernel->activation_format();
     const auto found =
         std::find_if(formats_.begin(), formats_.end(), [&](const UsedFormat& one) { return one.format == format; });
@@ -59,8 +88,11 @@ CpuMatrix CpuWeights::matrix(const TensorView& view) {
     UsedFormat& used = formats_[matrix.format];
     used.widest_input = std::max(used.widest_input, matrix.inputs);
     weight_bytes_ += static_cast<int64_t>(view.data.size());
-    scratch_bytes_ = std::max(scratch_bytes_, matrix.kernel->scratch_bytes(matrix.inputs));
     return matrix;
+}
+
+const char* CpuWeights::panel_kernels() const noexcept {
+    return panels_->empty() ? nullptr : panel_kernel_sets().front().name;
 }
 
 const float* CpuWeights::vector(const TensorView* view) {

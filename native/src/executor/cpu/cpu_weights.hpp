@@ -1,10 +1,13 @@
-// CpuWeights: the decoder's weights used where they lie in the file's mapping, each matrix with the kernel for it.
+// CpuWeights: the decoder's weights, each matrix with the kernel for it: used where they lie in the file's mapping, or
+// as panels where the kernel reads those.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <vector>
 
+#include "executor/cpu/panel_weights.hpp"
 #include "executor/kernels/matmul.hpp"
 #include "model/decoder_tensors.hpp"
 #include "model/gguf_file.hpp"
@@ -13,7 +16,7 @@
 namespace edgellm {
 
 struct CpuMatrix {
-    const std::byte* rows = nullptr;
+    const std::byte* rows = nullptr;  // or panels: a row is where it would be in the file for multiples of panel rows
     std::size_t row_bytes = 0;
     int64_t inputs = 0;
     int64_t outputs = 0;
@@ -48,22 +51,26 @@ class CpuWeights {
 public:
     // portable_kernels leaves out those that need more than the baseline of the instruction set.
     // Throws ModelFileError naming a tensor whose encoding has no kernel.
-    CpuWeights(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, bool portable_kernels);
+    // derived_folder: see ExecutorOptions.
+    CpuWeights(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, bool portable_kernels,
+               const std::filesystem::path& derived_folder);
 
     const std::vector<CpuLayer>& layers() const noexcept { return layers_; }
     const float* output_norm() const noexcept { return output_norm_; }
     const CpuMatrix& output() const noexcept { return output_; }
     const std::vector<UsedFormat>& formats() const noexcept { return formats_; }
     int64_t weight_bytes() const noexcept { return weight_bytes_; }
-    std::size_t scratch_bytes() const noexcept { return scratch_bytes_; }  // the most any matrix's kernel needs
+    const char* panel_kernels() const noexcept;  // for people; nullptr where no weights are panels
 
     void embed(int32_t token, float* out) const;
 
 private:
+    const MatmulKernel& kernel_for(const TensorView& view) const;
     CpuMatrix matrix(const TensorView& view);
     const float* vector(const TensorView* view);
 
     std::shared_ptr<const GgufFile> file_;
+    std::unique_ptr<const PanelWeights> panels_;
     bool portable_kernels_;
     const TensorView* token_embedding_ = nullptr;
     std::vector<CpuLayer> layers_;
@@ -71,7 +78,6 @@ private:
     CpuMatrix output_;
     std::vector<UsedFormat> formats_;
     int64_t weight_bytes_ = 0;
-    std::size_t scratch_bytes_ = 0;
 };
 
 }  // namespace edgellm

@@ -182,7 +182,7 @@ private:
 DeviceWeights::DeviceWeights(std::shared_ptr<const GgufFile> file, const ModelSpec& spec, const DeviceSet& devices,
                              const ExecutorOptions& options)
     : file_(std::move(file)) {
-    load_mapping(file_->mapping());
+    load_pages(file_->mapping());
     const DecoderTensors tensors = find_decoder_tensors(*file_, spec);
     const auto layer_count = static_cast<std::size_t>(spec.layer_count);
     Placer placer(*this, devices, (layer_count + 1) * kTensorsPerLayer);

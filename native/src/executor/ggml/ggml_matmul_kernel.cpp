@@ -42,7 +42,6 @@ public:
         : dot_(ggml_get_type_traits_cpu(type)->vec_dot), format_(format) {}
 
     const ActivationFormat& activation_format() const noexcept override { return format_; }
-    std::size_t scratch_bytes(int64_t) const noexcept override { return 0; }
 
     void multiply(const MatmulTask& task) const noexcept override {
         for (int64_t t = 0; t < task.token_count; ++t) {

@@ -4,13 +4,27 @@
 
 namespace edgellm {
 
+const std::vector<PanelKernelSet>& panel_kernel_sets() {
+    static const std::vector<PanelKernelSet> sets = [] {
+        std::vector<PanelKernelSet> usable;
+        const auto add = [&](bool can_run, const char* name, const MatmulKernel* (*find)(TensorType) noexcept) {
+            if (can_run && find(TensorType::kQ8_0) != nullptr) usable.push_back({name, find});
+        };
+        add(has_avx512_vnni(), "AVX-512 VNNI", find_avx512_vnni_panel_kernel);
+        add(has_avx_vnni(), "AVX-VNNI", find_avx_vnni_panel_kernel);
+        add(supported_cpu(), "AVX2", find_avx2_panel_kernel);
+        add(has_dot_products(), "NEON dot products", find_neon_panel_kernel);
+        return usable;
+    }();
+    return sets;
+}
+
 const MatmulKernel* find_own_matmul_kernel(TensorType type) noexcept {
     if (!supported_cpu()) return nullptr;
-    if (has_dot_products()) {
-        if (const MatmulKernel* neon = find_neon_quant_kernel(type)) return neon;
+    if (!panel_kernel_sets().empty()) {
+        if (const MatmulKernel* kernel = panel_kernel_sets().front().find(type)) return kernel;
     }
-    const MatmulKernel* quant = find_avx2_quant_kernel(type);
-    return quant == nullptr ? find_avx2_float_kernel(type) : quant;
+    return find_avx2_float_kernel(type);
 }
 
 }  // namespace edgellm

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "model/gguf_file.hpp"
 
@@ -21,7 +22,7 @@ public:
 inline constexpr std::size_t kActivationAlignment_bytes = 64;
 
 struct MatmulTask {
-    const std::byte* weights = nullptr;  // first of row_count consecutive rows
+    const std::byte* weights = nullptr;  // first of row_count consecutive rows, or of the panels that hold them
     std::size_t weight_row_bytes = 0;
     int64_t input_size = 0;  // values in a row
     int64_t row_count = 0;
@@ -30,24 +31,36 @@ struct MatmulTask {
     int64_t token_count = 0;
     float* out = nullptr;  // out[token * out_stride + row]
     int64_t out_stride = 0;
-    std::byte* scratch = nullptr;  // scratch_bytes(), of the calling thread alone, aligned like activations
 };
 
 class MatmulKernel {
 public:
     virtual ~MatmulKernel() = default;
     virtual const ActivationFormat& activation_format() const noexcept = 0;
-    virtual std::size_t scratch_bytes(int64_t input_size) const noexcept = 0;
+    virtual int64_t panel_rows() const noexcept { return 1; }  // above 1: reads panels, see weight_panels.hpp
     virtual void multiply(const MatmulTask& task) const noexcept = 0;
 };
 
 // The kernel of this project for an encoding on this CPU; nullptr where there is none.
 const MatmulKernel* find_own_matmul_kernel(TensorType type) noexcept;
 
-// By instruction set: AVX2 with FMA and F16C, and NEON with dot products. nullptr for encodings without one, and where
-// they were not built. Their methods may only be called on a CPU that has these.
-const MatmulKernel* find_avx2_quant_kernel(TensorType type) noexcept;
-const MatmulKernel* find_avx2_float_kernel(TensorType type) noexcept;
-const MatmulKernel* find_neon_quant_kernel(TensorType type) noexcept;
+// By instruction set: nullptr for encodings without one, and where they were not built. These functions, too, may only
+// be called on a CPU that has the set.
+const MatmulKernel* find_avx2_float_kernel(TensorType type) noexcept;  // with FMA and F16C, as all of AVX2 here
+const MatmulKernel* find_avx2_panel_kernel(TensorType type) noexcept;
+const MatmulKernel* find_avx_vnni_panel_kernel(TensorType type) noexcept;
+const MatmulKernel* find_avx512_vnni_panel_kernel(TensorType type) noexcept;
+const MatmulKernel* find_neon_panel_kernel(TensorType type) noexcept;
+
+// On every CPU, slow: what the sets above equal bit for bit.
+const MatmulKernel* find_portable_panel_kernel(TensorType type) noexcept;
+
+struct PanelKernelSet {
+    const char* name;  // for people
+    const MatmulKernel* (*find)(TensorType type) noexcept;
+};
+
+// The sets of panel kernels that this CPU can run, the fastest first.
+const std::vector<PanelKernelSet>& panel_kernel_sets();
 
 }  // namespace edgellm

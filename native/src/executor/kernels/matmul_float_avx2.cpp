@@ -91,7 +91,6 @@ public:
         static const FloatFormat format;
         return format;
     }
-    std::size_t scratch_bytes(int64_t) const noexcept override { return 0; }
 
     void multiply(const MatmulTask& task) const noexcept override {
         const float* tokens[kPromptTokens];
