@@ -77,6 +77,13 @@ def test_the_sequence_that_stopped_it_is_reported(claude: anthropic.Anthropic) -
         assert stream.get_final_message().stop_sequence == stop
 
 
+def test_a_prompt_that_is_too_long_to_answer_is_counted(claude: anthropic.Anthropic) -> None:
+    messages: Any = [{"role": "user", "content": "word " * 9000}]
+    assert claude.messages.count_tokens(model=MODEL, messages=messages).input_tokens > 9000
+    with pytest.raises(anthropic.BadRequestError):
+        claude.messages.create(model=MODEL, messages=messages, max_tokens=5)
+
+
 def test_counting_equals_what_the_model_reads(claude: anthropic.Anthropic) -> None:
     messages: list[Any] = [*QUESTION, {"role": "assistant", "content": "Paris."}, {"role": "user", "content": "And?"}]
     counted = claude.messages.count_tokens(model=MODEL, messages=messages, system="Be brief.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -75,6 +76,31 @@ def test_turns_are_the_same_by_id_and_by_items(client: openai.OpenAI) -> None:
         client.responses.retrieve(by_id.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.create(input="?", previous_response_id=by_id.id, **GREEDY)
+
+
+@pytest.mark.parametrize(
+    "dumped",
+    [
+        lambda item: item,
+        lambda item: item.to_dict(),
+        lambda item: item.model_dump(),
+        lambda item: item.model_dump(by_alias=True),
+        lambda item: item.model_dump(exclude_none=True),
+    ],
+    ids=["item", "to_dict", "model_dump", "by_alias", "exclude_none"],
+)
+def test_a_call_is_taken_back_however_it_was_written_down(client: openai.OpenAI, dumped: Callable[[Any], Any]) -> None:
+    tool: Any = {
+        "type": "function",
+        "name": "get_time",
+        "parameters": {"type": "object", "properties": {}},
+        "strict": True,
+    }
+    asked: Any = {"role": "user", "content": "What time is it?"}
+    called = client.responses.create(input=[asked], tools=[tool], tool_choice="required", **GREEDY)
+    [call] = [item for item in called.output if item.type == "function_call"]
+    items = [asked, dumped(call), {"type": "function_call_output", "call_id": call.call_id, "output": "10:15"}]
+    assert client.responses.create(input=items, tools=[tool], **GREEDY).status in ("completed", "incomplete")
 
 
 class Capital(BaseModel):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from edgellm.api.wire.chat import ChatRequest
 from edgellm.api.wire.messages import MediaPart, Message, Part, RefusalPart, ToolCall
-from edgellm.api.wire.tools import FunctionDefinition, NamedToolChoice
-from edgellm.errors import UnsupportedModalityError
+from edgellm.api.wire.tools import AllowedToolsChoice, FunctionDefinition, FunctionTool, NamedToolChoice
+from edgellm.errors import RequestError, UnsupportedModalityError
 from edgellm.runtime.generation import ChatPrompt
 
 _KIND_OF_PART = {"image_url": "image", "input_audio": "audio", "video_url": "video"}
@@ -15,10 +16,11 @@ _KIND_OF_PART = {"image_url": "image", "input_audio": "audio", "video_url": "vid
 
 def chat_prompt(request: ChatRequest) -> ChatPrompt:
     """What was absent stays absent and what was null stays null: templates tell them apart."""
+    tools, choice = _tools(request)
     return ChatPrompt(
         messages=[_message(message, f"messages[{index}]") for index, message in enumerate(request.messages)],
-        tools=[{"type": "function", "function": _present(tool.function)} for tool in request.tools],
-        tool_choice=_tool_choice(request),
+        tools=[{"type": "function", "function": _present(tool.function)} for tool in tools],
+        tool_choice=choice,
         parallel_tool_calls=request.parallel_tool_calls,
         apply_chat_template=request.apply_chat_template,
         add_generation_prompt=request.add_generation_prompt,
@@ -30,11 +32,21 @@ def _present(function: FunctionDefinition) -> dict[str, Any]:
     return {name: getattr(function, name) for name in function.model_fields_set}
 
 
-def _tool_choice(request: ChatRequest) -> str | dict[str, Any]:
-    choice = request.tool_choice
-    if isinstance(choice, NamedToolChoice):
-        return {"type": "function", "function": {"name": choice.function.name}}
-    return choice
+def _tools(request: ChatRequest) -> tuple[Sequence[FunctionTool], str | dict[str, Any]]:
+    """The tools that may be called, and how: a choice among some of them leaves the others out."""
+    match request.tool_choice:
+        case AllowedToolsChoice(allowed_tools=allowed):
+            offered = {tool.function.name for tool in request.tools}
+            wanted = [tool.function.name for tool in allowed.tools]
+            for index, name in enumerate(wanted):
+                if name not in offered:
+                    path = f"tool_choice.allowed_tools.tools[{index}].function.name"
+                    raise RequestError(f"{path} must be the name of one of the tools.", param=path)
+            return [tool for tool in request.tools if tool.function.name in wanted], allowed.mode
+        case NamedToolChoice(function=function):
+            return request.tools, {"type": "function", "function": {"name": function.name}}
+        case mode:
+            return request.tools, mode
 
 
 def _message(message: Message, path: str) -> dict[str, Any]:

@@ -161,6 +161,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if not self._goes_on:
             super().on_header(name, value)
             self._count_head(len(name) + len(value))
+            if name.lower() == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                # The parser would take the body of "gzip, chunked" for one that is not compressed.
+                self._refusal = (501, "The server understands no transfer coding but chunked.", "invalid_value")
+                raise httptools.HttpParserError("transfer coding")  # _feed answers
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():  # then its body is still to come

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from edgellm.errors import RequestError, UnsupportedModalityError, UnsupportedParameterError
+from edgellm.errors import ContextLengthError, RequestError, UnsupportedModalityError, UnsupportedParameterError
 from edgellm.parsing.messages import template_message, unicode_text
 from edgellm.runtime.generation import (
     AudioPrompt,
@@ -31,6 +31,8 @@ _TEMPLATE_TOKENS = 512
 _TEMPLATE_TOKENS_PER_MESSAGE = 32
 # Tokenising so much leaves tens of megabytes with the allocator, and takes far longer than giving them back.
 _RETURN_MEMORY_FROM_BYTES = 1 << 20
+# A prompt that is only counted may be longer than any model takes, and is bounded by the time that counting takes.
+COUNTED_TOKENS_MAX = 1_000_000
 
 
 LengthCheck = Callable[[int], None]
@@ -63,7 +65,7 @@ class PromptFrontEnd(Protocol):
         ...
 
     def count(self, request: GenerationRequest) -> int:
-        """Give how many tokens its prompt has. Raises as ``encode`` does."""
+        """Give how many tokens its prompt has, whether or not there is room for them. Raises RequestError."""
         ...
 
 
@@ -76,21 +78,33 @@ class TokenisingFrontEnd:
         self._vocab_size = vocab_size
 
     def encode(self, request: GenerationRequest) -> GenerationRequest:
+        param = _prompt_param(request.prompt)
         token_ids = request.prompt_token_ids
         if token_ids is None:
-            try:
-                token_ids = self._token_ids(request.prompt, request.params)
-            finally:
-                if prompt_bytes(request.prompt) >= _RETURN_MEMORY_FROM_BYTES:
-                    return_freed_memory()
-        param = _prompt_param(request.prompt)
+            max_tokens = request.params.max_tokens
+            if isinstance(request.prompt, TokenPrompt):  # before each of them is looked at
+                self._limits.fitted(request.params, len(request.prompt.token_ids), param=param)
+            token_ids = self._token_ids(request, self._length_check(max_tokens, param))
         if not token_ids:
-            raise RequestError("the prompt is empty: it has no tokens", param=param)
+            raise _no_tokens(param)
         params = self._limits.fitted(request.params, len(token_ids), param=param)
         return replace(request, params=params, prompt_token_ids=token_ids)
 
     def count(self, request: GenerationRequest) -> int:
-        return len(self.encode(request).prompt_token_ids or ())
+        """Longer prompts than the model takes are counted too: who asks wants to know by how much."""
+        param = _prompt_param(request.prompt)
+
+        def check_length(fewest_tokens: int) -> None:
+            if fewest_tokens > COUNTED_TOKENS_MAX:
+                raise ContextLengthError(
+                    f"the prompt has at least {fewest_tokens} tokens; up to {COUNTED_TOKENS_MAX} are counted",
+                    param=param,
+                )
+
+        token_ids = self._token_ids(request, check_length)
+        if not token_ids:
+            raise _no_tokens(param)
+        return len(token_ids)
 
     def encode_native(self, native_request: Any, index: int) -> list[int]:
         """Encode one request of a native batch: the callback for requests that bring messages and no ids."""
@@ -105,10 +119,15 @@ class TokenisingFrontEnd:
             check_length=self._length_check(native_request.max_generate_length, "messages"),
         )
 
-    def _token_ids(self, prompt: Prompt, params: SamplingParams) -> Sequence[int]:
-        check_length = self._length_check(params.max_tokens, _prompt_param(prompt))
+    def _token_ids(self, request: GenerationRequest, check_length: LengthCheck) -> Sequence[int]:
+        try:
+            return self._tokenised(request.prompt, request.params, check_length)
+        finally:
+            if prompt_bytes(request.prompt) >= _RETURN_MEMORY_FROM_BYTES:
+                return_freed_memory()
+
+    def _tokenised(self, prompt: Prompt, params: SamplingParams, check_length: LengthCheck) -> Sequence[int]:
         if isinstance(prompt, TokenPrompt):
-            self._limits.fitted(params, len(prompt.token_ids), param="prompt")  # before each of them is looked at
             return self._checked_ids(prompt.token_ids)
         if isinstance(prompt, TextPrompt):
             return self._codec.encode_text(unicode_text(prompt.text, "prompt"), check_length=check_length)
@@ -137,6 +156,10 @@ class TokenisingFrontEnd:
                     f"prompt token ids must be integers from 0 to {self._vocab_size - 1}", param="prompt"
                 )
         return token_ids
+
+
+def _no_tokens(param: str) -> RequestError:
+    return RequestError("the prompt is empty: it has no tokens", param=param)
 
 
 class MeasuringFrontEnd:

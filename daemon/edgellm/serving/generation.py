@@ -141,7 +141,7 @@ class Generation:
         try:
             while self._error is None and self._pending:
                 index, request = self._pending.popleft()
-                choice = _RunningChoice(self, index)
+                choice = _RunningChoice(self, index, len(request.prompt_token_ids or ()))
                 try:
                     await self._run_choice(slot, request, choice)
                 except WorkerFailedError:
@@ -285,11 +285,13 @@ class _RunningChoice:
         "_index",
         "_last_token_seconds",
         "_pieces",
+        "_prompt_tokens",
         "_tokens",
     )
 
-    def __init__(self, generation: Generation, index: int) -> None:
+    def __init__(self, generation: Generation, index: int, prompt_tokens: int) -> None:
         self._generation = generation
+        self._prompt_tokens = prompt_tokens  # known before; not in the report yet
         self._buffer = generation._buffer
         self._index = index
         self._tokens = 0  # not in the report yet
@@ -321,6 +323,7 @@ class _RunningChoice:
             self._finish_reason = delta.finish_reason
             report.prompt_tokens += delta.prompt_tokens or 0
             report.cached_tokens += delta.cached_tokens or 0
+            self._prompt_tokens = 0
             if delta.finish_reason not in _GOOD_ENDS:
                 return
         self._buffer.put(self._index, delta)
@@ -330,6 +333,7 @@ class _RunningChoice:
         report = self._generation.report
         if self._last_token_seconds:
             report.last_token_seconds = max(report.last_token_seconds or 0.0, self._last_token_seconds)
+            report.prompt_tokens += self._prompt_tokens  # was computed, though no last delta says so
         if error is None and self._finish_reason in _GOOD_ENDS:
             report.finish_reasons[self._finish_reason] += 1
         if error is None and self._finish_reason not in _GOOD_ENDS:

@@ -92,8 +92,9 @@ class ServedModel:
         self._unused = asyncio.Event()
         self._unused.set()
         self.memory_bytes: int | None = None
-        """What it takes: estimated, then the most that was measured; None is not known."""
+        """What it takes at most: estimated, or measured where that was more; None is not known."""
         self.resident_since_seconds = 0.0
+        self._estimated_bytes = 0
         self._measured_bytes = 0
         self._said = UNAVAILABLE
         self._retry_at_seconds = 0.0
@@ -213,7 +214,12 @@ class ServedModel:
         measured = await asyncio.to_thread(self._measure)
         if measured is not None:
             self._measured_bytes = max(self._measured_bytes, measured)
-            self.memory_bytes = self._measured_bytes
+            self.memory_bytes = max(self._estimated_bytes, self._measured_bytes)
+
+    def estimated(self, estimated_bytes: int) -> None:
+        """What it may grow to: it counts as much from its start, since what it was given fills up as it is used."""
+        self._estimated_bytes = estimated_bytes
+        self.memory_bytes = max(self._estimated_bytes, self._measured_bytes)
 
     # LaneObserver
 

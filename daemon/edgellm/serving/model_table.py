@@ -249,7 +249,7 @@ class ModelTable:
             if model.spec.estimate_bytes is not None:
                 estimated_bytes = await model.spec.estimate_bytes()
                 if estimated_bytes is not None:  # else what was measured before is the best that is known
-                    model.memory_bytes = estimated_bytes
+                    model.estimated(estimated_bytes)
         except Exception as error:  # as with loading, it costs this model only
             return error
         return None

@@ -49,7 +49,7 @@ class StateCollector(Collector):
         )
         memory = GaugeMetricFamily(
             "edgellm_model_memory_bytes",
-            "Memory the model takes when it is loaded: estimated, then the most that was measured.",
+            "Memory the model takes at most when it is loaded: estimated, or measured where that was more.",
             labels=["model"],
         )
         state = GaugeMetricFamily("edgellm_model_state", "1 for the state that holds.", labels=["model", "state"])

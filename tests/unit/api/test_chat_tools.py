@@ -394,3 +394,38 @@ def test_a_template_without_tools_gets_them_as_text() -> None:
             assert told["content"].endswith(USER_MESSAGE["content"])
 
     run(scenario())
+
+
+def test_a_choice_among_some_tools_leaves_the_others_out() -> None:
+    async def scenario() -> None:
+        lane = _lane(WEATHER_CALL)
+        async with application(lane) as (client, _):
+            named = [{"type": "function", "function": {"name": "get_weather"}}]
+            choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": named}}
+            assert (await client.chat(tools=[CLOCK, WEATHER], tool_choice=choice)).status == 200
+            prompt = lane.generations[-1].request.prompt
+            assert isinstance(prompt, ChatPrompt)
+            assert prompt.tool_choice == "required"
+            assert [tool["function"]["name"] for tool in prompt.tools] == ["get_weather"]
+            refused = await client.chat(tools=[CLOCK], tool_choice=choice)
+            assert refused.status == 400
+            assert refused.error["param"] == "tool_choice.allowed_tools.tools[0].function.name"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "custom", "custom": {"name": "sql"}}]}, "tools[0].type"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "custom", "custom": {"name": "sql"}}}, "tool_choice.type"),
+    ],
+)
+def test_tools_of_other_servers_are_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    async def scenario() -> None:
+        async with application(ScriptedLane()) as (client, _):
+            refused = await client.chat(**fields)
+            assert (refused.status, refused.error["code"]) == (400, "unsupported_parameter")
+            assert refused.error["param"] == param
+
+    run(scenario())

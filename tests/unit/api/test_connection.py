@@ -175,6 +175,31 @@ def test_a_body_that_is_none_is_refused_after_an_offer_to_upgrade_too() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("coding", [b"gzip, chunked", b"gzip", b"identity"])
+def test_a_coding_that_is_not_understood_is_refused(coding: bytes) -> None:
+    async def scenario() -> None:
+        protocol, transport = connect()
+        protocol.data_received(
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: %b\r\n\r\n2\r\n{}\r\n0\r\n\r\n" % coding
+        )
+        assert (transport.status, transport.error_code) == (501, "invalid_value")
+        transport.close()
+
+    run(scenario())
+
+
+def test_the_name_of_a_coding_is_read_in_any_case() -> None:
+    async def scenario() -> None:
+        protocol, transport = connect()
+        protocol.data_received(
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:  Chunked \r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        )
+        await until(lambda: b"200 OK" in transport.written)
+        transport.close()
+
+    run(scenario())
+
+
 def test_a_body_does_not_count_as_head() -> None:
     async def scenario() -> None:
         protocol, transport = connect(head_bytes_max=1000)

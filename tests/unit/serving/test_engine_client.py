@@ -306,6 +306,21 @@ def test_tokens_and_times_are_counted() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("spoken", [False, True])
+def test_the_prompt_of_a_request_that_was_cut_short_counts_once_it_was_computed(spoken: bool) -> None:
+    async def scenario() -> None:
+        lane = ScriptedLane()
+        async with serving(lane) as engine:
+            generation = await engine.generate(job())
+            if spoken:
+                lane.generations[0].say("a")
+            generation.cancel(CancelCause.CLIENT_LEFT)
+            await generation.ended()
+            assert generation.report.prompt_tokens == (PROMPT_TOKENS if spoken else 0)
+
+    run(scenario())
+
+
 def test_a_reader_that_was_cancelled_hears_so() -> None:
     async def scenario() -> None:
         lane = ScriptedLane()

@@ -154,3 +154,37 @@ def test_a_model_that_is_whole_again_gets_the_room_that_it_needs() -> None:
         await engine.close()
 
     run(scenario())
+
+
+def test_a_model_counts_what_it_may_grow_to_and_not_what_it_took_before_it_was_used() -> None:
+    async def scenario() -> None:
+        async def open_lanes(report: ReportProgress) -> OpenedModel:
+            return OpenedModel([ScriptedLane(say_words("well"))], memory_bytes=lambda: 20)
+
+        small_at_first = ModelSpec("growing", open_lanes, on_demand=True, estimate_bytes=sized(60))
+        engine = await started(served("a", 60), small_at_first)
+        await ask(engine, "growing")
+        assert engine.model("growing").memory_bytes == 60
+        await ask(engine, "a")
+        assert engine.model("growing").state is ModelState.UNLOADED
+        await engine.close()
+
+    run(scenario())
+
+
+def test_what_was_measured_counts_where_it_was_more_than_estimated() -> None:
+    async def scenario() -> None:
+        async def open_lanes(report: ReportProgress) -> OpenedModel:
+            return OpenedModel([ScriptedLane(say_words("well"))], memory_bytes=lambda: 70)
+
+        larger = ModelSpec("larger", open_lanes, on_demand=True, estimate_bytes=sized(30))
+        engine = await started(served("a", 60), larger)
+        await ask(engine, "larger")
+        assert engine.model("larger").memory_bytes == 70
+        await ask(engine, "a")
+        await ask(engine, "larger")  # estimated anew, and what was measured still holds
+        assert engine.model("larger").memory_bytes == 70
+        assert engine.model("a").state is ModelState.UNLOADED
+        await engine.close()
+
+    run(scenario())

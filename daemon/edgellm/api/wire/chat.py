@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from edgellm.api import limits
 from edgellm.api.wire.fields import WireModel, neutral
 from edgellm.api.wire.messages import Message
 from edgellm.api.wire.sampling import Count, SamplingFields
-from edgellm.api.wire.tools import FunctionTool, ToolChoice
+from edgellm.api.wire.tools import FunctionTool, ToolChoice, a_function
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
@@ -35,7 +35,9 @@ class ChatRequest(SamplingFields):
     apply_chat_template: bool = True
     add_generation_prompt: bool = True
 
-    tools: list[FunctionTool] = Field(default_factory=list, max_length=limits.TOOLS_MAX)
+    tools: list[Annotated[FunctionTool, BeforeValidator(a_function)]] = Field(
+        default_factory=list, max_length=limits.TOOLS_MAX
+    )
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
     functions: Annotated[Any, neutral(hint="use tools")] = None

@@ -114,6 +114,8 @@ class FunctionCallItem(WireModel):
     parsed_arguments: Annotated[Any, Advisory()] = None  # left over by clients that read structured answers
     namespace: Annotated[Any, neutral("")] = None
     caller: Annotated[Any, neutral({"type": "direct"})] = None
+    runs_async: Annotated[Any, neutral(False)] = Field(default=None, alias="async")
+    runs_async_dumped: Annotated[Any, neutral(False)] = Field(default=None, alias="async_")  # by Python's client
 
 
 class FunctionCallOutputItem(WireModel):

@@ -11,6 +11,7 @@ from edgellm.api.wire.chat import ReasoningEffort
 from edgellm.api.wire.fields import INVALID_VALUE, Advisory, WireModel, neutral, unsupported
 from edgellm.api.wire.response_items import InputItem
 from edgellm.api.wire.sampling import Count, Identifier, Metadata, Penalty, StreamOptions
+from edgellm.api.wire.tools import a_function
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 TEXT_LOGPROBS = "message.output_text.logprobs"
@@ -52,12 +53,6 @@ class FunctionTool(WireModel):
     output_schema: Annotated[Any, Advisory()] = None
 
 
-def _a_function(value: object) -> object:
-    if isinstance(value, dict) and "type" in value and value["type"] != "function":
-        raise unsupported("is not supported: this server runs no tools of its own; offer functions", "type")
-    return value
-
-
 class NamedTool(WireModel):
     type: Literal["function"]
     name: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS_MAX)
@@ -66,7 +61,7 @@ class NamedTool(WireModel):
 class AllowedTools(WireModel):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[Annotated[NamedTool, BeforeValidator(_a_function)]] = Field(min_length=1, max_length=limits.TOOLS_MAX)
+    tools: list[Annotated[NamedTool, BeforeValidator(a_function)]] = Field(min_length=1, max_length=limits.TOOLS_MAX)
 
 
 def _choice_shape(value: object) -> str | None:
@@ -80,7 +75,7 @@ def _choice_shape(value: object) -> str | None:
 ToolChoice = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag("(mode)")]
     | Annotated[AllowedTools, Tag("(allowed)")]
-    | Annotated[NamedTool, BeforeValidator(_a_function), Tag("(named)")],
+    | Annotated[NamedTool, BeforeValidator(a_function), Tag("(named)")],
     Discriminator(
         _choice_shape,
         custom_error_type=INVALID_VALUE,
@@ -122,7 +117,7 @@ class ResponsesRequest(WireModel):
     stream: bool = False
     stream_options: StreamOptions | None = None
 
-    tools: list[Annotated[FunctionTool, BeforeValidator(_a_function)]] = Field(
+    tools: list[Annotated[FunctionTool, BeforeValidator(a_function)]] = Field(
         default_factory=list, max_length=limits.TOOLS_MAX
     )
     tool_choice: ToolChoice = "auto"
