@@ -9,7 +9,10 @@ _BEARER = b"bearer "
 
 
 def key_in(headers: Headers, keys: KeyRing) -> ApiKey | None:
-    """None when no header carries a valid key."""
+    """None when no header carries a valid key, or a header that is sent once comes with several values."""
+    for once in (b"authorization", b"x-api-key"):
+        if len({value for name, value in headers if name == once}) > 1:
+            return None
     for name, value in headers:
         if name == b"x-api-key":
             key = value

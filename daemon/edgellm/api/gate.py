@@ -219,6 +219,8 @@ def _check_kind(headers: Headers, wanted: bytes, how: str) -> bytes:
 
 def _check_size(headers: Headers, size_bytes_max: int) -> None:
     lengths = _values(headers, b"content-length")
+    if not lengths and not _values(headers, b"transfer-encoding"):
+        raise HttpError(411, "Send a body, with its Content-Length or in chunks.", "length_required")
     if lengths and lengths[0].isdigit() and int(lengths[0]) > size_bytes_max:
         raise too_large(size_bytes_max)
 

@@ -32,7 +32,7 @@ _TEMPLATE_TOKENS_PER_MESSAGE = 32
 # Tokenising so much leaves tens of megabytes with the allocator, and takes far longer than giving them back.
 _RETURN_MEMORY_FROM_BYTES = 1 << 20
 # A prompt that is only counted may be longer than any model takes, and is bounded by the time that counting takes.
-COUNTED_TOKENS_MAX = 1_000_000
+COUNTED_TOKENS_MAX = 262_144
 
 
 LengthCheck = Callable[[int], None]

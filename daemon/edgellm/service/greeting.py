@@ -132,7 +132,7 @@ def how_to_talk(base_url: str, model: str, *, with_key: bool, authority: Path | 
     python = f'{_interpreter() if has_client else "python3"} -c "{program}"'
     lines = [f"  URL     {base_url}"]
     if authority is not None:
-        lines.append(f"  trust   export SSL_CERT_FILE={shlex.quote(str(authority))}")
+        lines.append(f"  trust   export SSL_CERT_FILE={shlex.quote(str(authority.absolute()))}")
     if with_key:
         lines.append("  key     export EDGELLM_API_KEY=one of server.api_keys_file")
     lines += [f"  curl    {curl}", f"  Python  {python}"]
@@ -144,7 +144,7 @@ def how_to_talk(base_url: str, model: str, *, with_key: bool, authority: Path | 
 def how_to_transcribe(base_url: str, model: str, *, with_key: bool, authority: Path | None = None) -> str:
     """The URL, and a curl line that wants a sound file."""
     key_header = ' -H "Authorization: Bearer $EDGELLM_API_KEY"' if with_key else ""
-    trust = f" --cacert {shlex.quote(str(authority))}" if authority is not None else ""
+    trust = f" --cacert {shlex.quote(str(authority.absolute()))}" if authority is not None else ""
     return (
         f"  URL     {base_url}\n"
         f"  curl    curl {base_url}/audio/transcriptions{trust}{key_header} -F model={shlex.quote(model)} "

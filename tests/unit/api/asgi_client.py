@@ -119,6 +119,8 @@ class AsgiClient:
         host: str | None = "localhost:8000",
     ) -> Exchange:
         hosts = [] if host is None else [("host", host)]
+        if method == "POST" and not {"content-length", "transfer-encoding"} & {name for name, _ in headers}:
+            headers = [*headers, ("transfer-encoding", "chunked")]  # as a client that was given an iterator
         scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},

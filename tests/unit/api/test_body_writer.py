@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.unit.api.asgi_client import USER_MESSAGE, application, run
-from tests.unit.api.test_connection import MemoryTransport, connect
+from tests.unit.api.memory_connection import MemoryTransport, connect
 from tests.unit.serving.scripted_lane import ScriptedGeneration, ScriptedLane, settle, until
 
 from edgellm.api.connection import BoundedHttpProtocol

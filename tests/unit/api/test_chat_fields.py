@@ -44,7 +44,7 @@ REFUSED = [
     ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "g"}}}, INVALID, "tool_choice"),
     ({"tools": [*TOOLS, *TOOLS]}, INVALID, "tools[1].function.name"),
     ({"tools": TOOLS * 129}, INVALID, "tools"),
-    ({"tools": [{"type": "custom", "function": {"name": "f"}}]}, INVALID, "tools[0].type"),
+    ({"tools": [{"type": "custom", "function": {"name": "f"}}]}, UNSUPPORTED, "tools[0].type"),
     ({"tools": [{"type": "function", "function": {"name": "no spaces"}}]}, INVALID, "tools[0].function.name"),
     ({"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]}, INVALID, FUNCTION_PARAMETERS),
     ({"tools": TOOLS, "parallel_tool_calls": 1}, INVALID, "parallel_tool_calls"),

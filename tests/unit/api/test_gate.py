@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.api.asgi_client import AsgiClient, application, run
+from tests.unit.api.memory_connection import connect
 from tests.unit.serving.scripted_lane import WARM_UP_PROMPT, ScriptedLane, say_words, settle, spec_of, until
 
 from edgellm.api.app import create_app
@@ -78,6 +79,9 @@ def test_what_is_not_in_the_table_is_denied_first_and_unknown_second(path: str) 
         ([("authorization", "Bearer ")], 401),
         ([("authorization", "Bearer wröng")], 401),
         ([("x-api-key", "\xff\xfe")], 401),
+        ([("authorization", f"Bearer {KEY}"), ("authorization", f"Bearer {KEY}")], 200),
+        ([("authorization", f"Bearer {KEY}"), ("authorization", "Bearer wrong")], 401),
+        ([("x-api-key", "wrong"), ("x-api-key", KEY)], 401),
         ([("x-api-key", "")], 401),
         ([], 401),
     ],
@@ -395,6 +399,20 @@ def test_a_body_over_the_cap_is_refused_by_its_length_or_while_it_comes() -> Non
                 assert (answer.status, answer.error["code"]) == (413, "request_too_large")
                 assert answer.header("connection") == "close"
                 assert answer.complete
+
+    run(scenario())
+
+
+def test_a_body_without_length_or_chunks_is_asked_for_one() -> None:
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\r\n"
+
+    async def scenario() -> None:
+        async with application(ScriptedLane()) as (client, _):
+            protocol, transport = connect(app=client.app)
+            protocol.data_received(head)
+            await until(lambda: b"\r\n\r\n{" in transport.written)
+            assert (transport.status, transport.error_code) == (411, "length_required")
+            transport.close()
 
     run(scenario())
 
