@@ -32,7 +32,7 @@ _TEMPLATE_TOKENS_PER_MESSAGE = 32
 # Tokenising so much leaves tens of megabytes with the allocator, and takes far longer than giving them back.
 _RETURN_MEMORY_FROM_BYTES = 1 << 20
 # A prompt that is only counted may be longer than any model takes, and is bounded by the time that counting takes.
-COUNTED_TOKENS_MAX = 262_144
+COUNTED_PROMPT_BYTES_MAX = 2 << 20
 
 
 LengthCheck = Callable[[int], None]
@@ -94,14 +94,12 @@ class TokenisingFrontEnd:
         """Longer prompts than the model takes are counted too: who asks wants to know by how much."""
         param = _prompt_param(request.prompt)
 
-        def check_length(fewest_tokens: int) -> None:
-            if fewest_tokens > COUNTED_TOKENS_MAX:
-                raise ContextLengthError(
-                    f"the prompt has at least {fewest_tokens} tokens; up to {COUNTED_TOKENS_MAX} are counted",
-                    param=param,
-                )
-
-        token_ids = self._token_ids(request, check_length)
+        size_bytes = prompt_bytes(request.prompt)
+        if size_bytes > COUNTED_PROMPT_BYTES_MAX:
+            raise ContextLengthError(
+                f"the prompt has {size_bytes} bytes; up to {COUNTED_PROMPT_BYTES_MAX} are counted", param=param
+            )
+        token_ids = self._token_ids(request, _of_any_length)
         if not token_ids:
             raise _no_tokens(param)
         return len(token_ids)
@@ -156,6 +154,10 @@ class TokenisingFrontEnd:
                     f"prompt token ids must be integers from 0 to {self._vocab_size - 1}", param="prompt"
                 )
         return token_ids
+
+
+def _of_any_length(_fewest_tokens: int) -> None:
+    """Nothing is refused."""
 
 
 def _no_tokens(param: str) -> RequestError:
