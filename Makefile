@@ -4,7 +4,7 @@
 # Index, proxy and certificate settings of pip (PIP_INDEX_URL, HTTPS_PROXY, …) are taken from the environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve audio chat test test-system test-long bench lint lint-fleet format native reference image lock clean
+.PHONY: help setup serve audio speech chat test test-system test-long bench lint lint-fleet format native reference image lock clean
 
 SETUP := sh daemon/setup/run
 BIN := .venv/bin
@@ -21,6 +21,9 @@ serve:  ## Serve SmolLM2-135M-Instruct on http://127.0.0.1:8000 in the foregroun
 
 audio:  ## Set up speech recognition: the audio extra and the model whisper-tiny.en
 	@$(SETUP) audio
+
+speech:  ## Set up speech: the speech extra (Piper, GPL-3) and a voice
+	@$(SETUP) speech
 
 chat:  ## Talk to the server that make serve started
 	@$(SETUP) native && exec $(BIN)/edgellm chat $(ARGS)
@@ -66,7 +69,7 @@ image:  ## Build the container image with podman or buildah (image/README.md; AR
 
 lock:  ## Resolve .ci/requirements.lock anew for all supported Pythons
 	@$(SETUP) lock
-	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra audio --no-header --no-emit-index-url --quiet \
+	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra audio --extra speech --no-header --no-emit-index-url --quiet \
 	  --group build --group client --group lint --group test --group clients --group bench --group fleet --group sbom --group lock --upgrade \
 	  --output-file .ci/requirements.lock $(ARGS)
 

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgellm.errors import EdgeLLMError
+    from edgellm.runtime.audio_params import AudioParams
     from edgellm.runtime.llm import LLM
     from edgellm.runtime.llm_options import BuildOptions, ContextCacheConfig, SpeculativeConfig
-    from edgellm.runtime.load_model import TTS, load_model
+    from edgellm.runtime.load_model import load_model
     from edgellm.runtime.outputs import CompletionOutput, LogprobEntry, StreamDelta
     from edgellm.runtime.sampling_params import GuidedDecoding, SamplingParams
+    from edgellm.runtime.tts import TTS
 
 __version__ = "0.1.0"
 
 __all__ = [
     "LLM",
     "TTS",
+    "AudioParams",
     "BuildOptions",
     "CompletionOutput",
     "ContextCacheConfig",
@@ -35,7 +38,8 @@ __all__ = [
 # Found when first asked for: importing the package costs next to nothing and loads no native code.
 _MODULE_OF_EXPORT = {
     "LLM": "edgellm.runtime.llm",
-    "TTS": "edgellm.runtime.load_model",
+    "TTS": "edgellm.runtime.tts",
+    "AudioParams": "edgellm.runtime.audio_params",
     "BuildOptions": "edgellm.runtime.llm_options",
     "CompletionOutput": "edgellm.runtime.outputs",
     "ContextCacheConfig": "edgellm.runtime.llm_options",

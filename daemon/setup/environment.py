@@ -30,6 +30,7 @@ PYTHON = VENV / "bin" / "python"
 PYPROJECT = ROOT / "pyproject.toml"
 MODEL_PATH_FILE = STAMPS / "model.path"
 WHISPER_PATH_FILE = STAMPS / "whisper.path"
+VOICE_PATH_FILE = STAMPS / "voice.path"
 LOCK = ROOT / ".ci" / "requirements.lock"
 
 # What each make target stands on. Steps run in this order, one step's output being the next one's input.
@@ -37,15 +38,17 @@ PROFILES: dict[str, tuple[str, ...]] = {
     "lint": ("venv", "packages", "lint"),
     "native": ("venv", "packages", "native"),
     "serve": ("venv", "packages", "client", "native", "model"),
-    "bench": ("venv", "packages", "native", "bench", "test", "audio", "model", "whisper"),
-    "test": ("venv", "packages", "native", "bench", "test", "audio", "model", "whisper"),
+    "bench": ("venv", "packages", "native", "bench", "test", "audio", "speech", "model", "whisper", "voice"),
+    "test": ("venv", "packages", "native", "bench", "test", "audio", "speech", "model", "whisper", "voice"),
     "clients": ("venv", "packages", "clients"),
-    "fleet": ("venv", "packages", "native", "bench", "test", "audio", "fleet", "model", "whisper"),
+    "fleet": ("venv", "packages", "native", "bench", "test", "audio", "speech", "fleet", "model", "whisper", "voice"),
     "audio": ("venv", "packages", "native", "audio", "whisper"),
+    "speech": ("venv", "packages", "native", "speech", "voice"),
     "lock": ("venv", "lock"),
 }
 DEFAULT_MODEL = "smollm2-135m-instruct"
-SPEECH_MODEL = "whisper-tiny.en"
+HEARING_MODEL = "whisper-tiny.en"
+SPEAKING_MODEL = "voice"
 
 
 @dataclass(frozen=True)
@@ -179,14 +182,25 @@ STEPS: dict[str, Step] = {
     ),
     "whisper": Step(
         "model Whisper tiny.en (70 MB)",
-        lambda: _model_digest(SPEECH_MODEL),
-        lambda _again: _fetch("whisper", SPEECH_MODEL, WHISPER_PATH_FILE),
+        lambda: _model_digest(HEARING_MODEL),
+        lambda _again: _fetch("whisper", HEARING_MODEL, WHISPER_PATH_FILE),
         lambda: _model_is_there(WHISPER_PATH_FILE),
+    ),
+    "voice": Step(
+        "voice en_US-joe-medium (58 MB)",
+        lambda: _model_digest(SPEAKING_MODEL),
+        lambda _again: _fetch("voice", SPEAKING_MODEL, VOICE_PATH_FILE),
+        lambda: _model_is_there(VOICE_PATH_FILE),
     ),
     "audio": Step(
         "speech recognition",
         lambda: _digest(_extra("audio"), _lock_text()),
         lambda again: _pip_install("audio", _extra("audio"), again),
+    ),
+    "speech": Step(
+        "speech",
+        lambda: _digest(_extra("speech"), _lock_text()),
+        lambda again: _pip_install("speech", _extra("speech"), again),
     ),
     "client": Step(
         "OpenAI client",

@@ -20,6 +20,7 @@ from tests.bench.request_costs import request_costs
 from tests.bench.results_table import README, findings_table, runtime_table, write_results
 from tests.bench.runtime_comparison import ComparedModel, ComparisonRow, compare
 from tests.bench.server_comparison import CONTEXT_TOKENS, SEQUENCES, compare_servers
+from tests.bench.speech_measures import measure_mixed_clients, measure_speech_alone, speech_daemon
 from tests.bench.store_comparison import compare_digest_with_hashing, compare_hit_with_load, compare_lowering_with_copy
 from tests.bench.worker_process import WorkerProcess
 from tests.http.daemon_process import Daemon
@@ -28,9 +29,10 @@ from tests.models.real_model import smollm2_file
 from tests.models.requantise import write_requantised_copy
 
 from edgellm.engines.bundle import Bundle
+from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.source import resolve
 
-SECTIONS = ("runtime", "http", "servers", "lanes", "front_end", "memory", "store")
+SECTIONS = ("runtime", "http", "servers", "lanes", "front_end", "memory", "store", "speech")
 DEFAULT_ROUNDS = 7
 
 
@@ -127,6 +129,14 @@ def measure_store(folder: Path, rounds: int) -> list[Finding]:
     return findings + compare_lowering_with_copy(folder, rounds)
 
 
+def measure_speech(folder: Path, rounds: int) -> list[Finding]:
+    with speech_daemon(folder, models_dir(default_cache_dir(os.environ))) as daemon:
+        say(f"speech and transcription: {rounds} rounds")
+        findings = measure_speech_alone(daemon, rounds)
+        say(f"clients of every kind at once: {rounds} rounds")
+        return findings + measure_mixed_clients(daemon, rounds)
+
+
 MEASURED = {
     "http": measure_http,
     "servers": measure_servers,
@@ -134,6 +144,7 @@ MEASURED = {
     "front_end": measure_front_end,
     "memory": measure_memory,
     "store": measure_store,
+    "speech": measure_speech,
 }
 
 

@@ -38,11 +38,12 @@ class EngineContext:
         self, on_progress: ProgressCallback, *, download: bool
     ) -> Iterator[tuple[ModelSettings, Builder, BuildRequest]]:
         """Each model that is meant, with its builder and what is asked of it."""
+        from edgellm.config.model_kind import WITHOUT_TEXT
         from edgellm.service.model_builds import build_of
         from edgellm.service.models import kind_of
 
         for model in self.settings.served_models:
-            if kind_of(model) == "asr":  # its files are what is loaded
+            if kind_of(model) in WITHOUT_TEXT:  # its files are what is loaded
                 continue
             yield (model, *build_of(model, self.settings, self.store, on_progress, download=download))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from math import prod
@@ -16,8 +16,11 @@ from edgellm.cli.progress_line import ProgressLine
 from edgellm.errors import UsageError
 
 if TYPE_CHECKING:
+    from edgellm.engines.piper_voice import PiperSource
     from edgellm.engines.whisper_folder import WhisperSource
 
+# The extra that serves models of a kind, and a module of it.
+_EXTRA_OF: Mapping[str, tuple[str, str]] = {"asr": ("audio", "faster_whisper"), "tts": ("speech", "piper")}
 _MEGABYTE_BYTES = 1_000_000
 
 
@@ -116,8 +119,9 @@ def _add(name: str, folder: Path, roots: list[Path]) -> int:
         elif hub_id is not None:
             path = fetch(hub_id, folder, line.show).path
     print(path)
-    if entry is not None and entry.kind == "asr" and find_spec("faster_whisper") is None:
-        sys.stderr.write("edgellm: to serve it, install the audio extra: pip install 'edgellm[audio]'\n")
+    extra, module = _EXTRA_OF.get(entry.kind, ("", "")) if entry is not None else ("", "")
+    if extra and find_spec(module) is None:
+        sys.stderr.write(f"edgellm: to serve it, install the {extra} extra: pip install 'edgellm[{extra}]'\n")
     return 0
 
 
@@ -138,12 +142,15 @@ def _remove(name: str, folder: Path) -> int:
 
 
 def _show(model: str, folder: Path, roots: list[Path], has_engine: Callable[[str], bool], *, path_only: bool) -> int:
+    from edgellm.engines.piper_voice import is_piper_voice, resolve_piper_voice
     from edgellm.engines.source import SourceKind, resolve
     from edgellm.engines.whisper_folder import is_whisper, resolve_whisper
     from edgellm.errors import ModelSourceError
 
     if is_whisper(model):
         return _show_whisper(resolve_whisper(model, folder, download=False), path_only=path_only)
+    if is_piper_voice(model):
+        return _show_voice(resolve_piper_voice(model, folder, download=False), path_only=path_only)
     source = resolve(model, folder, roots=roots, has_engine=has_engine, download=False)
     if not source.path.exists():
         raise ModelSourceError(f"{model}: its engine came without its checkpoint — see edgellm engine list and show")
@@ -162,6 +169,24 @@ def _show_whisper(source: WhisperSource, *, path_only: bool) -> int:
     for name, value in {} if path_only else facts.items():
         print(f"{name:<11} {value}")
     print(source.path if path_only else f"{'path':<11} {source.path}")
+    return 0
+
+
+def _show_voice(source: PiperSource, *, path_only: bool) -> int:
+    from edgellm.engines.piper_voice import voice_facts
+
+    voice = voice_facts(source)
+    facts = {
+        "name": source.model_id,
+        "kind": "speech",
+        "family": "piper",
+        "voices": ", ".join(voice.speakers) or voice.name,
+        "language": voice.language or "unknown",
+        "size": f"{_size_bytes(source.weights) / _MEGABYTE_BYTES:.0f} MB",
+    }
+    for name, value in {} if path_only else facts.items():
+        print(f"{name:<11} {value}")
+    print(source.weights if path_only else f"{'path':<11} {source.weights}")
     return 0
 
 

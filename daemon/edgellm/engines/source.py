@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from edgellm.config.model_kind import WITHOUT_TEXT
 from edgellm.engines.catalogue import CATALOGUE, file_path, install, locate
 from edgellm.engines.hub.hub_id import HubId, parse_hub_id
 from edgellm.engines.hub.hub_model import HubModel, fetch_model, find_model
@@ -64,8 +65,8 @@ def resolve(
     if "\0" in model or not _is_unicode(model):
         raise ModelSourceError("the model argument holds a character that no name may have")
     entry = CATALOGUE.get(model)
-    if entry is not None and entry.kind == "asr":
-        raise ModelSourceError(f"{model} transcribes speech: it has no engine, and no text is made with it")
+    if entry is not None and entry.kind in WITHOUT_TEXT:
+        raise ModelSourceError(f"{model} {WITHOUT_TEXT[entry.kind]}: it has no engine, and no text is made with it")
     if entry is not None:
         path = locate(model, models_dir)
         if path is None and has_engine(entry.checkpoint_digest):
@@ -92,7 +93,7 @@ def resolve(
         if found is None and not download:
             raise ModelSourceError(f"{model} is no folder here, and {not_here(model)}")
         return _of_hub(found or fetch_model(hub_id, models_dir, refuse_folder, on_progress))
-    known = ", ".join(entry.name for entry in CATALOGUE.values() if entry.kind != "asr")
+    known = ", ".join(entry.name for entry in CATALOGUE.values() if entry.kind not in WITHOUT_TEXT)
     raise ModelSourceError(f"{model}: no such file or directory, nor a catalogue name (known: {known})")
 
 

@@ -14,14 +14,17 @@ class AudioFrontEnd:
         self._transcription = transcription
 
     def encode(self, request: GenerationRequest) -> GenerationRequest:
-        prompt = request.prompt
-        if not isinstance(prompt, AudioPrompt):
-            raise UnsupportedParameterError("model: this model transcribes speech and takes no text.", param="model")
-        check_audio_prompt(prompt, self._transcription)
+        check_audio_prompt(audio_prompt_of(request), self._transcription)
         return request
 
     def count(self, request: GenerationRequest) -> int:
         raise UnsupportedParameterError("model: this model transcribes speech and counts no tokens.", param="model")
+
+
+def audio_prompt_of(request: GenerationRequest) -> AudioPrompt:
+    if not isinstance(request.prompt, AudioPrompt):
+        raise UnsupportedParameterError("model: this model transcribes speech and takes no text.", param="model")
+    return request.prompt
 
 
 def check_audio_prompt(prompt: AudioPrompt, transcription: Transcription) -> None:

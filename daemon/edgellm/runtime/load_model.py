@@ -1,4 +1,4 @@
-"""load_model: the class that fits a checkpoint, by its own ``model_type``."""
+"""load_model: the class that fits a model: TTS for a Piper voice, else by the checkpoint's own ``model_type``."""
 
 from __future__ import annotations
 
@@ -9,35 +9,15 @@ from typing import Any
 from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.checkpoint_names import CONFIG_FILE
 from edgellm.engines.json_file import read_object
+from edgellm.engines.piper_voice import is_piper_voice
 from edgellm.engines.source import ModelSource, SourceKind, resolve
-from edgellm.errors import ConfigError, UnsupportedModelError
+from edgellm.errors import ConfigError
 from edgellm.runtime.llm import LLM
 from edgellm.runtime.llm_options import DEFAULT_READ_ONLY_ENGINE_DIRS, path_text
+from edgellm.runtime.tts import TTS
 
 SPEECH_MODEL_TYPE = "qwen3_tts"
 MAX_CONFIG_BYTES = 1 << 20
-
-_NOT_FOR_SPEECH = {
-    "draft_top_k": "speculative decoding",
-    "draft_step": "speculative decoding",
-    "verify_tree_size": "speculative decoding",
-    "max_verify_tree_size": "speculative decoding",
-    "max_draft_tree_size": "speculative decoding",
-    "speculative_config": "speculative decoding",
-    "enable_in_flight_batching": "in-flight batching",
-    "enable_context_reuse": "context cache",
-    "context_cache_config": "context cache",
-}
-
-
-class TTS:
-    """Standalone text to speech; no runtime of this version runs it, and the constructor says so."""
-
-    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
-        for name, feature in _NOT_FOR_SPEECH.items():
-            if options.get(name):
-                raise ConfigError(f"{name}: standalone speech models have no {feature}")
-        raise UnsupportedModelError(f"{model}: speech models are not supported yet; text models are")
 
 
 def load_model(model: str | os.PathLike[str], **options: Any) -> LLM | TTS:
@@ -45,6 +25,8 @@ def load_model(model: str | os.PathLike[str], **options: Any) -> LLM | TTS:
     model = path_text(model)
     if not isinstance(model, str) or not model.strip():
         raise ConfigError("model must name a checkpoint: a catalogue name, a GGUF file or a checkpoint folder")
+    if is_piper_voice(model):
+        return TTS(model, **options)
     cache_dir = options.get("cache_dir") or default_cache_dir(os.environ)
     on_progress = {"on_progress": options["on_progress"]} if "on_progress" in options else {}
     roots = [Path(root).expanduser() for root in options.get("read_only_engine_dirs", DEFAULT_READ_ONLY_ENGINE_DIRS)]

@@ -18,6 +18,7 @@ from edgellm.serving.model import ModelState, ServedModel
 
 REDRAW_SECONDS = 0.5
 HEARTBEAT_SECONDS = 10.0
+_SPOKEN = "Hello from edgellm."
 _QUESTION = "Name three uses of a small computer."
 
 
@@ -149,6 +150,18 @@ def how_to_transcribe(base_url: str, model: str, *, with_key: bool, authority: P
         f"  URL     {base_url}\n"
         f"  curl    curl {base_url}/audio/transcriptions{trust}{key_header} -F model={shlex.quote(model)} "
         "-F file=@speech.wav"
+    )
+
+
+def how_to_speak(base_url: str, model: str, *, with_key: bool, authority: Path | None = None) -> str:
+    """The URL, and a curl line that leaves a sound file."""
+    key_header = ' -H "Authorization: Bearer $EDGELLM_API_KEY"' if with_key else ""
+    trust = f" --cacert {shlex.quote(str(authority))}" if authority is not None else ""
+    body = json.dumps({"model": model, "input": _SPOKEN}, ensure_ascii=False)
+    return (
+        f"  URL     {base_url}\n"
+        f"  curl    curl {base_url}/audio/speech{trust}{key_header} -H 'Content-Type: application/json' "
+        f"-d {shlex.quote(body)} -o speech.mp3"
     )
 
 

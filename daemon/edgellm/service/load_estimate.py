@@ -12,6 +12,7 @@ import sys
 from edgellm.config import ModelSettings, Settings
 from edgellm.engines.cache_directory import models_dir
 from edgellm.engines.catalogue import CATALOGUE, locate
+from edgellm.engines.piper_voice import is_piper_voice, resolve_piper_voice
 from edgellm.engines.progress import ignore_progress
 from edgellm.engines.resources.estimate import Estimate
 from edgellm.engines.source import is_fetchable
@@ -28,6 +29,8 @@ _SHARED_PARTS = frozenset({"weights"})
 WORKER_PROCESS_BYTES = 32 << 20
 # Libraries, and what a stretch of sound takes on its way through a small Whisper model: measured with tiny.en.
 TRANSCRIBER_BYTES = 160 << 20
+# Libraries, and what the longest part of a text takes on its way through a voice of medium quality: measured.
+VOICE_BYTES = 224 << 20
 
 
 async def estimate_load_bytes(model: ModelSettings, settings: Settings) -> int | None:
@@ -61,6 +64,8 @@ def load_bytes(model: ModelSettings, settings: Settings) -> int | None:
     """The same, in this process."""
     if model.kind == "asr" or (model.kind == "auto" and is_whisper(model.source)):
         return _transcriber_bytes(model, settings)
+    if model.kind == "tts" or (model.kind == "auto" and is_piper_voice(model.source)):
+        return _voice_bytes(model, settings)
     store = engine_store(settings)
     try:
         builder, request = build_of(model, settings, store, ignore_progress, download=False)
@@ -81,6 +86,15 @@ def _transcriber_bytes(model: ModelSettings, settings: Settings) -> int | None:
     source = resolve_whisper(model.source, folder, download=False)
     weights_bytes = (source.path / WEIGHTS_FILE).stat().st_size
     return model.replicas * (weights_bytes + TRANSCRIBER_BYTES + WORKER_PROCESS_BYTES)
+
+
+def _voice_bytes(model: ModelSettings, settings: Settings) -> int | None:
+    may_fetch = settings.engines.build_on_start and model.source in CATALOGUE
+    folder = models_dir(settings.cache_dir)
+    if may_fetch and locate(model.source, folder) is None:
+        return None
+    weights_bytes = resolve_piper_voice(model.source, folder, download=False).weights.stat().st_size
+    return model.replicas * (weights_bytes + VOICE_BYTES + WORKER_PROCESS_BYTES)
 
 
 def _bytes_of_all(load: Estimate, replicas: int) -> int:

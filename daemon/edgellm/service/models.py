@@ -12,11 +12,12 @@ from typing import Any
 
 from edgellm.config import ModelSettings, Settings
 from edgellm.config.limits import MODEL_NAME_PATTERN
-from edgellm.config.model_kind import ModelKind
+from edgellm.config.model_kind import WITHOUT_TEXT, ModelKind
 from edgellm.engines.cache_directory import models_dir, require_folder
 from edgellm.engines.catalogue import CATALOGUE
 from edgellm.engines.hub.hub_id import parse_hub_id
 from edgellm.engines.native_builder import has_engine_of_gguf
+from edgellm.engines.piper_voice import is_piper_voice, resolve_piper_voice
 from edgellm.engines.source import is_fetchable, resolve
 from edgellm.engines.store import BYTES_PER_GIB
 from edgellm.engines.whisper_folder import is_whisper, resolve_whisper
@@ -57,8 +58,8 @@ def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
     if not re.fullmatch(MODEL_NAME_PATTERN, name):
         raise ConfigError(f"{name!r} cannot be a model's name — choose one: --model NAME={model.source}")
 
-    if kind == "asr":
-        check_transcriber(model, name)
+    if kind in WITHOUT_TEXT:
+        check_settings_of_kind(model, name, kind)
     workers = _worker_specs(model, name, settings)
     limits = _worker_settings(settings)
 
@@ -115,10 +116,11 @@ def _model_id(source: str, settings: Settings, kind: ModelKind) -> str:
 
     A model that is not here yet is fetched while it loads: readiness says how far it is.
     """
-    if kind == "asr":
+    if kind in WITHOUT_TEXT:
         if source in CATALOGUE and settings.engines.build_on_start:
             return source
-        return resolve_whisper(source, models_dir(settings.cache_dir), download=False).model_id
+        find = resolve_whisper if kind == "asr" else resolve_piper_voice
+        return find(source, models_dir(settings.cache_dir), download=False).model_id
     if is_fetchable(source):
         hub_id = None if source in CATALOGUE else parse_hub_id(source)
         if hub_id is not None:
@@ -139,8 +141,8 @@ def _worker_specs(model: ModelSettings, name: str, settings: Settings) -> list[W
         raise ConfigError(f"model {name}: cpus names CPU {absent[0]}, which the daemon may not use")
     kind = kind_of(model)
     arguments = (
-        transcriber_arguments(model, settings, len(cpus or usable))
-        if kind == "asr"
+        sequential_arguments(model, settings, len(cpus or usable))
+        if kind in WITHOUT_TEXT
         else {
             "model": model.source,
             "cache_dir": str(settings.cache_dir),
@@ -150,7 +152,7 @@ def _worker_specs(model: ModelSettings, name: str, settings: Settings) -> list[W
             **llm_arguments(model),
         }
     )
-    if kind != "asr" and model.replicas > 1 and model.threads is None and model.runtime != "tensorrt":
+    if kind not in WITHOUT_TEXT and model.replicas > 1 and model.threads is None and model.runtime != "tensorrt":
         arguments["threads"] = max(1, len(cpus or usable) // model.replicas)
     spec = WorkerSpec(
         name=name,
@@ -190,18 +192,20 @@ def kind_of(model: ModelSettings) -> ModelKind:
     """What the configuration says, else what the source is; ``auto`` is left for what only loading shows."""
     if model.kind == "auto" and is_whisper(model.source):
         return "asr"
+    if model.kind == "auto" and is_piper_voice(model.source):
+        return "tts"
     return model.kind
 
 
-def check_transcriber(model: ModelSettings, name: str) -> None:
-    """Raise ConfigError for a setting that speech recognition has no use for."""
+def check_settings_of_kind(model: ModelSettings, name: str, kind: ModelKind) -> None:
+    """Raise ConfigError for a setting that speech recognition, or speech, has no use for."""
     for setting, value in llm_arguments(model).items():
         if setting != "threads" and value != "auto":
-            raise ConfigError(f"model {name}: {setting} is for models that make text; this one transcribes speech")
+            raise ConfigError(f"model {name}: {setting} is for models that make text; this one {WITHOUT_TEXT[kind]}")
 
 
-def transcriber_arguments(model: ModelSettings, settings: Settings, cpus: int) -> dict[str, Any]:
-    """Transcriber's, by name."""
+def sequential_arguments(model: ModelSettings, settings: Settings, cpus: int) -> dict[str, Any]:
+    """Transcriber's and TTS's, by name."""
     return {
         "model": model.source,
         "cache_dir": str(settings.cache_dir),

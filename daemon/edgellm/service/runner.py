@@ -21,12 +21,20 @@ from edgellm import __version__
 from edgellm.api.server import HttpServer
 from edgellm.api.settings import ServerSettings as HttpSettings
 from edgellm.config import Settings
+from edgellm.config.model_kind import WITHOUT_TEXT
 from edgellm.errors import DaemonUnreachableError, EdgeLLMError, ForcedShutdownError, WorkerFailedError
 from edgellm.service import logs
 from edgellm.service.address import Listener
 from edgellm.service.admin_messages import Done, Health, HostPass, HostPassIssued, Reload, Request
 from edgellm.service.admin_server import AdminServer, Handler
-from edgellm.service.greeting import LossyOutput, StageLines, how_models_are, how_to_talk, how_to_transcribe
+from edgellm.service.greeting import (
+    LossyOutput,
+    StageLines,
+    how_models_are,
+    how_to_speak,
+    how_to_talk,
+    how_to_transcribe,
+)
 from edgellm.service.heartbeat import Heartbeat, require_ready, serving_text
 from edgellm.service.models import serving_settings
 from edgellm.service.notify import Supervisor
@@ -281,13 +289,13 @@ class Daemon:
             self._output.write(f"{states}\n")
         well = [model for model in client.models if model.state is not ModelState.UNAVAILABLE]
         if well:
-            talking = next((model for model in well if model.spec.kind != "asr"), well[0])
+            talking = next((model for model in well if model.spec.kind not in WITHOUT_TEXT), well[0])
             self._output.write(f"\n{self._how_to_use(talking)}\n\n")
 
     def _how_to_use(self, model: ServedModel) -> str:
         certificate = self._settings.server.tls_certificate_file
         authority = certificate and authority_beside(certificate)
-        how = how_to_transcribe if model.spec.kind == "asr" else how_to_talk
+        how = {"asr": how_to_transcribe, "tts": how_to_speak}.get(model.spec.kind, how_to_talk)
         return how(f"{self._listener.url}/v1", model.name, with_key=self._with_keys, authority=authority)
 
     def _say(self, text: str) -> None:

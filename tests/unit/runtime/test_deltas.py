@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.runtime.scripted_runtime import FinishReason, LLMGenerationResponse, LogprobEntry, StreamChunk
 
-from edgellm.runtime.deltas import finish_reason_name, merge_deltas, to_delta, to_output
+from edgellm.runtime.deltas import finish_reason_name, merge_deltas, split_sound, to_delta, to_output
 from edgellm.runtime.outputs import LogprobEntry as Entry
 from edgellm.runtime.outputs import StreamDelta
 
@@ -62,3 +62,20 @@ def test_merged_deltas_say_what_they_said_one_by_one() -> None:
         "ab", [1, 2, 3], 7, True, "stop", [[entry]], cached_tokens=3, matched_stop=1
     )
     assert merge_deltas(deltas[:1]) is deltas[0]
+
+
+def test_sound_is_merged_in_order_and_split_without_loss() -> None:
+    deltas = [
+        StreamDelta(audio_bytes=b"abc", audio_frames=2),
+        StreamDelta("text"),
+        StreamDelta(audio_bytes=b"de", audio_frames=1, finished=True, finish_reason="stop", prompt_tokens=4),
+    ]
+    merged = merge_deltas(deltas)
+    assert (merged.audio_bytes, merged.audio_frames, merged.text) == (b"abcde", 3, "text")
+    for bytes_max in (1, 2, 3, 5, 6):
+        pieces = list(split_sound(merged, bytes_max))
+        assert all(len(piece.audio_bytes or b"") <= bytes_max for piece in pieces)
+        assert merge_deltas(pieces) == merged
+        assert [piece.finished for piece in pieces] == [*[False] * (len(pieces) - 1), True]
+    assert merge_deltas([StreamDelta("a"), StreamDelta("b")]).audio_bytes is None
+    assert list(split_sound(StreamDelta("a"), 1)) == [StreamDelta("a")]

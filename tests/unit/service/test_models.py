@@ -11,7 +11,7 @@ from edgellm.config import AdmissionSettings, ModelSettings, Settings
 from edgellm.config.settings import EngineSettings
 from edgellm.errors import ConfigError, ModelSourceError
 from edgellm.runtime.llm import LLM
-from edgellm.service.load_estimate import load_bytes
+from edgellm.service.load_estimate import VOICE_BYTES, WORKER_PROCESS_BYTES, load_bytes
 from edgellm.service.models import llm_arguments, model_specs, serving_settings
 from edgellm.serving.settings import ServingSettings
 
@@ -80,11 +80,23 @@ def test_what_is_not_set_is_left_to_the_defaults() -> None:
     assert llm_arguments(ModelSettings(source="m")) == {"runtime": "auto", "executor": "auto"}
 
 
-def test_settings_of_text_models_are_refused_for_one_that_transcribes(tmp_path: Path) -> None:
-    settings = Settings(
-        cache_dir=tmp_path, models=(ModelSettings(source="whisper-tiny.en", max_batch_size=2, threads=1),)
-    )
-    with pytest.raises(ConfigError, match="max_batch_size is for models that make text"):
+@pytest.mark.parametrize(
+    ("source", "kind", "does"), [("whisper-tiny.en", "asr", "transcribes speech"), ("voice", "tts", "speaks")]
+)
+def test_settings_of_text_models_are_refused_for_one_of_another_kind(
+    tmp_path: Path, source: str, kind: str, does: str
+) -> None:
+    settings = Settings(cache_dir=tmp_path, models=(ModelSettings(source=source, max_batch_size=2, threads=1),))
+    with pytest.raises(ConfigError, match=f"max_batch_size is for models that make text; this one {does}"):
         model_specs(settings)
-    (spec,) = model_specs(Settings(cache_dir=tmp_path, models=(ModelSettings(source="whisper-tiny.en", threads=1),)))
-    assert (spec.name, spec.kind) == ("whisper-tiny.en", "asr")
+    (spec,) = model_specs(Settings(cache_dir=tmp_path, models=(ModelSettings(source=source, threads=1),)))
+    assert (spec.name, spec.kind) == (source, kind)
+
+
+def test_a_voice_takes_what_its_weights_and_its_work_take(tmp_path: Path) -> None:
+    (tmp_path / "v.onnx.json").write_text('{"audio": {"sample_rate": 22050}}')
+    (tmp_path / "v.onnx").write_bytes(bytes(1000))
+    settings = Settings(cache_dir=tmp_path)
+    of_two = load_bytes(ModelSettings(source=str(tmp_path / "v.onnx"), replicas=2), settings)
+    assert of_two == 2 * (1000 + VOICE_BYTES + WORKER_PROCESS_BYTES)
+    assert load_bytes(ModelSettings(source="voice"), settings) is None  # it is fetched when it is loaded

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NoReturn, cast
 
@@ -25,9 +25,12 @@ from edgellm.engines.progress import Progress
 from edgellm.errors import EdgeLLMError
 from edgellm.runtime.llm import LLM
 from edgellm.runtime.transcriber import Transcriber
+from edgellm.runtime.tts import TTS
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.in_process_lane import InProcessLane
-from edgellm.serving.transcription_lane import TranscriptionLane
+from edgellm.serving.sequential_lane import SequentialLane
+from edgellm.serving.speech import SpeakingModel
+from edgellm.serving.transcription import TranscribingModel
 from edgellm.serving.worker.frames import FrameError, FrameReader
 from edgellm.serving.worker.media_socket import MediaInbox
 from edgellm.serving.worker.messages import (
@@ -55,6 +58,8 @@ EXIT_PROTOCOL = 76
 OOM_SCORE_ADJUSTMENT = 500
 _PR_SET_PDEATHSIG = 1
 
+_LOADED_WITH: Mapping[str, Callable[..., LLM | Transcriber | TTS]] = {"asr": Transcriber, "tts": TTS}
+
 _log = logging.getLogger(__name__)
 
 
@@ -67,7 +72,7 @@ class Worker(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._outlet: Outlet | None = None
         self._reader: FrameReader[ToWorker] = FrameReader(ToWorker)  # type: ignore[arg-type]  # a union of types
-        self._lane: InProcessLane | TranscriptionLane | None = None
+        self._lane: InProcessLane | SequentialLane | None = None
         self._streams: WorkerStreams | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.exit_code: asyncio.Future[int] = self._loop.create_future()
@@ -142,11 +147,8 @@ class Worker(asyncio.Protocol):
         if outlet is None:  # what loads a model came over the connection
             return
         try:
-            model: LLM | Transcriber
-            if hello.kind == "asr":
-                model = await asyncio.to_thread(Transcriber, **hello.arguments, on_progress=self._report)
-            else:
-                model = await asyncio.to_thread(LLM, **hello.arguments, on_progress=self._report)
+            load: Callable[..., LLM | Transcriber | TTS] = _LOADED_WITH.get(hello.kind, LLM)
+            model = await asyncio.to_thread(load, **hello.arguments, on_progress=self._report)
         except EdgeLLMError as error:
             self.send(NotLoaded(error.code, str(error)))
             return
@@ -155,7 +157,7 @@ class Worker(asyncio.Protocol):
             self.send(NotLoaded("internal_error", f"loading failed ({type(error).__name__})"))
             return
         inbox = MediaInbox(hello.media_descriptor) if hello.media_descriptor >= 0 else None
-        lane = TranscriptionLane(model) if isinstance(model, Transcriber) else InProcessLane(model)
+        lane = _lane_over(model)
         self._lane = lane
         self._streams = WorkerStreams(lane, outlet, inbox)
         self.send(Ready(PROTOCOL_VERSION, model.capabilities, model.model_id, model.bundle_dir))
@@ -190,6 +192,16 @@ class Worker(asyncio.Protocol):
     def _end(self, exit_code: int) -> None:
         if not self.exit_code.done():
             self.exit_code.set_result(exit_code)
+
+
+def _lane_over(model: LLM | Transcriber | TTS) -> InProcessLane | SequentialLane:
+    match model:
+        case Transcriber():
+            return SequentialLane(TranscribingModel(model))
+        case TTS():
+            return SequentialLane(SpeakingModel(model))
+        case _:
+            return InProcessLane(model)
 
 
 def run_worker(descriptor: int, configure_logs: Callable[[Hello], None]) -> NoReturn:

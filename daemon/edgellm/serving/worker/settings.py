@@ -45,8 +45,8 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """One replica: ``arguments`` are LLM's, or Transcriber's for the kind ``asr``; ``cpus`` the ones it may use
-    (empty: all).
+    """One replica: ``arguments`` are LLM's, Transcriber's for the kind ``asr`` or TTS's for ``tts``; ``cpus`` the ones
+    it may use (empty: all).
     """
 
     name: str
