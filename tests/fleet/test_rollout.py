@@ -17,7 +17,9 @@ def test_a_release_goes_out_without_a_failed_request(boards: RolloutFleet, say: 
         through_gateway.wait_for_answers(2, boards.gateway.wait_for)
     assert through_gateway.failures == []
     gaps = ", ".join(f"{one.longest_gap_seconds:.1f}" for one in direct.values())
+    down = ", ".join(f"{boards.record(name)['report']['downtime_seconds']:.1f}" for name in BOARDS)
     say(f"rollout to {len(BOARDS)} boards: {played.seconds:.0f} s; longest gap of direct clients, by board: {gaps} s")
+    say(f"out of service by the boards' own reports: {down} s")
     say(f"through the gateway: {through_gateway.answered} answered, {len(through_gateway.failures)} failed")
     for name in BOARDS:
         assert boards.steps(name) == EVERY_STEP
