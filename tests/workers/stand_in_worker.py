@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from tests.unit.serving.scripted_lane import capabilities
@@ -45,7 +46,9 @@ def main(mode: str, bundle_dir: str, descriptor: int) -> None:
         for message in reader.feed(received):
             match message:
                 case Hello():
-                    if mode == "dies while it loads":
+                    has_died = Path(bundle_dir, "has-died")
+                    if mode == "dies while it loads" or (mode == "dies the first time" and not has_died.exists()):
+                        has_died.touch()
                         os.kill(os.getpid(), signal.SIGSEGV)
                     if mode == "says nothing":
                         time.sleep(3600)

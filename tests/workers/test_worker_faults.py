@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -193,6 +194,19 @@ def test_a_worker_that_never_gets_ready_is_a_failed_start(
             assert model.state is ModelState.UNAVAILABLE
             assert isinstance(model.failure, WorkerFailedError)
             assert "while it loaded" in str(model.failure)
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_is_lost_while_it_loads_gets_a_second_try(
+    bundle_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_bundle = shutil.copytree(bundle_dir, tmp_path / "bundle")
+
+    async def scenario() -> None:
+        async with serving(stand_in("dies the first time", own_bundle, monkeypatch)) as client:
+            assert only_model(client).state is ModelState.READY
+            await begin(client)
 
     asyncio.run(scenario())
 

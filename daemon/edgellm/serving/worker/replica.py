@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgellm.engines.lease import Lease, hold_bundle
-from edgellm.errors import EdgeLLMError
+from edgellm.errors import EdgeLLMError, WorkerFailedError
 from edgellm.runtime.llm_options import DEFAULT_READ_ONLY_ENGINE_DIRS
 from edgellm.runtime.process_memory import proportional_memory_bytes
 from edgellm.serving.error_frames import error_frames
@@ -71,6 +71,19 @@ class Replica:
         if process.spec.log_level != self._spec.log_level:  # it changed meanwhile
             process.log_at(self._spec.log_level)
         return lane
+
+    async def open_first(self) -> WorkerLane:
+        """As ``open``; a worker that is lost while it loads, as when memory was short, gets a second try."""
+        try:
+            return await self.open()
+        except WorkerFailedError as error:
+            if not self._may_restart():
+                raise
+            _log.warning("worker of %s: %s; it is started once more", self._spec.name, error)
+        self._restarts.append(time.monotonic())
+        self.restarts_total += 1
+        self._report(LoadProgress("restarting"))
+        return await self.open()
 
     def watch(self, observer: LaneObserver) -> None:
         """Replace the worker whenever it is lost, and tell the observer."""

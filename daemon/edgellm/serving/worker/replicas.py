@@ -21,8 +21,8 @@ class Replicas:
         """Return once every worker is ready. If one cannot load its model, none is left behind."""
         first, *others = self._replicas
         try:
-            lanes = [await first.open()]
-            lanes += await asyncio.gather(*(replica.open() for replica in others))
+            lanes = [await first.open_first()]
+            lanes += await asyncio.gather(*(replica.open_first() for replica in others))
         except BaseException:
             await self.close()
             raise
