@@ -26,21 +26,23 @@ def test_a_full_disk_leaves_a_board_as_it_was(boards: RolloutFleet) -> None:
 def test_a_board_that_boots_in_between_goes_on(boards: RolloutFleet) -> None:
     board = boards.boards[BOARDS[0]]
     before = boards.ticket(BOARDS[0])
-    started = boards.control.start("rollout", "-e", f"rollout_source={boards.release('1.3.0')}")
+    source = boards.release("1.3.0")
+    started = boards.control.start("rollout", "-e", f"rollout_source={source}", "--limit", BOARDS[0])
     boards.wait_until_begun(BOARDS[0], "switched", before)
     board.device.power_cut()
     board.boot()
     output, _ = started.communicate(timeout=DEADLINE_SECONDS)
     assert started.returncode == 0, output
-    assert boards.versions() == {"1.3.0"}
+    assert boards.version(BOARDS[0]) == "1.3.0"
     boards.wait_until_all_are_in()
 
 
 def test_a_board_out_of_reach_stops_the_run_which_goes_on_later(boards: RolloutFleet) -> None:
     board = boards.boards[BOARDS[1]]
-    source, before = boards.release("1.5.0"), boards.ticket(BOARDS[1])
+    source, before, two = boards.release("1.5.0"), boards.ticket(BOARDS[1]), BOARDS[:2]
     started = boards.control.start(
-        "rollout", "-e", json.dumps({"rollout_source": str(source), "rollout_absence_seconds": 5})
+        *("rollout", "--limit", ",".join(two)),
+        *("-e", json.dumps({"rollout_source": str(source), "rollout_absence_seconds": 5})),
     )
     boards.wait_until_begun(BOARDS[1], "staged", before)
     board.device.power_cut()
@@ -50,9 +52,9 @@ def test_a_board_out_of_reach_stops_the_run_which_goes_on_later(boards: RolloutF
     assert boards.version(BOARDS[0]) == "1.5.0"
     assert boards.statuses()[BOARDS[1]] == "MAINT"
     board.boot().wait_until_active()
-    played = boards.roll_out(source)
+    played = boards.roll_out(source, limit=two)
     assert played.code == 0, played.output
-    assert boards.versions() == {"1.5.0"}
+    assert {boards.version(name) for name in two} == {"1.5.0"}
     boards.wait_until_all_are_in()
 
 
@@ -66,7 +68,9 @@ def test_a_board_that_ssh_does_not_reach_is_left_alone_and_serves_on(boards: Rol
     assert played.code != 0
     assert client.failures == []
     assert played.recap[BOARDS[0]].unreachable == 1
-    assert not set(BOARDS[1:]) & set(played.recap)  # the canary was not reached: nobody comes after it
+    # The canary was not reached: nobody comes after it.
+    assert f"{BOARDS[0]} did not get through; the run stops before {BOARDS[1]} is touched" in played.output
+    assert BOARDS[2] not in played.recap
     reason = "REMOTE HOST IDENTIFICATION HAS CHANGED" if fault == "strange_key" else "Permission denied"
     assert reason in played.output
     assert (boards.versions(), boards.record(BOARDS[0])) == (before, record)
