@@ -9,6 +9,9 @@ import json
 import os
 import re
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 import wave
@@ -63,6 +66,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         f'[[models]]\nname = "text"\nsource = "{text}"\n'
         f'[[models]]\nname = "whisper"\nsource = "{whisper.parent}"\nthreads = 1\n'
         f'[[models]]\nname = "voice"\nsource = "{voice}"\nthreads = 1\n'
+        f'[[models]]\nname = "later"\nsource = "{voice.parent}"\nthreads = 1\nresidency = "on_demand"\n'
     )
     started = Daemon(None, "--config", str(config))
     try:
@@ -261,8 +265,9 @@ def test_a_client_that_leaves_frees_the_voice(daemon: Daemon, client: openai.Ope
 
 
 def records(daemon: Daemon) -> Path:
-    config = Path(daemon.process.args[daemon.process.args.index("--config") + 1])  # type: ignore[index, union-attr]
-    return config.with_name("records.jsonl")
+    command = daemon.process.args
+    assert isinstance(command, list)
+    return Path(command[command.index("--config") + 1]).with_name("records.jsonl")
 
 
 def test_piper_is_in_the_voice_s_worker_and_never_in_the_daemon(daemon: Daemon, client: openai.OpenAI) -> None:
@@ -309,9 +314,51 @@ def test_each_kind_is_refused_what_it_is_not_for(daemon: Daemon, client: openai.
 
 def test_the_lists_say_who_speaks(daemon: Daemon) -> None:
     voices = daemon.get("/v1/voices").json()["data"]
-    assert voices == [{"id": "joe", "object": "voice", "model": "voice", "language": "en_US"}]
+    assert [voice for voice in voices if voice["model"] == "voice"] == [
+        {"id": "joe", "object": "voice", "model": "voice", "language": "en_US"}
+    ]
     shown = daemon.get("/v1/models/voice").json()["edgellm"]
     assert (shown["kind"], shown["voices"], shown["output_modalities"]) == ("tts", ["joe"], ["audio"])
+
+
+def test_a_voice_on_demand_is_loaded_when_it_is_asked_for(daemon: Daemon, client: openai.OpenAI) -> None:
+    assert daemon.health()["models"]["later"]["state"] == "unloaded"
+    answer = client.audio.speech.create(model="later", voice="joe", input="Yes.", response_format="pcm")
+    assert seconds_of_pcm(answer.read()) > 0.1
+    assert daemon.health()["models"]["later"]["state"] == "ready"
+    assert [voice["model"] for voice in daemon.get("/v1/voices").json()["data"]] == ["voice", "later"]
+
+
+def test_a_voice_of_a_process_of_yours_serves_speech_alone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    program = f"from edgellm import TTS; TTS('voice', threads=1).serve(port={port}, served_model_name='mine')"
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not _is_ready(url):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        spoken = {"model": "mine", "input": "Yes.", "response_format": "pcm"}
+        assert seconds_of_pcm(httpx.post(f"{url}/v1/audio/speech", json=spoken, timeout=WAIT_SECONDS).content) > 0.1
+        chat = {"model": "mine", "messages": [{"role": "user", "content": "x"}]}
+        refused = httpx.post(f"{url}/v1/chat/completions", json=chat)
+        assert refused.status_code == 400
+        assert "speaks" in refused.json()["error"]["message"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health/ready").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def test_eight_clients_of_every_kind_at_once_lose_nothing(daemon: Daemon, client: openai.OpenAI) -> None:

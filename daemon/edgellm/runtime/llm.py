@@ -26,6 +26,9 @@ from edgellm.runtime.direct_admission import DirectAdmission
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest
 from edgellm.runtime.llm_options import (
     DEFAULT_ENGINE_CACHE_GB,
+    DEFAULT_PORT,
+    DEFAULT_QUEUE_TIMEOUT_SECONDS,
+    DEFAULT_QUEUED_REQUESTS,
     DEFAULT_READ_ONLY_ENGINE_DIRS,
     BuildOptions,
     ContextCacheConfig,
@@ -46,10 +49,6 @@ Messages = Sequence[Mapping[str, Any]]
 # Callers beyond the running sequences that may wait inside the engine, so that a free place is filled at once.
 IN_FLIGHT_WAITING_PERMITS = 16
 BLOCKING_PERMITS = 1
-
-DEFAULT_PORT = 8000
-DEFAULT_QUEUED_REQUESTS = 16
-DEFAULT_QUEUE_TIMEOUT_SECONDS = 600.0
 
 
 class LLM:

@@ -6,8 +6,10 @@ worker process of the voice's own.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
+import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +34,7 @@ from edgellm.media.speech_encoder import Resampler, Samples, speech_encoder
 from edgellm.runtime.audio_params import AudioParams
 from edgellm.runtime.capabilities import Capabilities, Speech, Voice
 from edgellm.runtime.generation import SpeechPrompt
+from edgellm.runtime.llm_options import DEFAULT_PORT, DEFAULT_QUEUE_TIMEOUT_SECONDS, DEFAULT_QUEUED_REQUESTS
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.speech_front_end import SPEECH_INPUT_CHARACTERS_MAX, check_speech_prompt
 
@@ -40,8 +43,12 @@ from edgellm.runtime.speech_front_end import SPEECH_INPUT_CHARACTERS_MAX, check_
 PHONEMES_AT_ONCE_MAX: Final = 120
 # The first sound is waited for: a long first sentence begins with its first clause.
 FIRST_PHONEMES_MAX: Final = 60
-PHONEMES_MAX: Final = 64_000  # of one request: numbers and signs are read out in many more sounds than they have
-NOTHING_TO_SAY: Final = "input holds nothing that this voice can say."
+# Of one request, at the slowest that voices speak: numbers and signs are read out in many more sounds than they have.
+SPEECH_SECONDS_MAX: Final = 1800
+PHONEMES_A_SECOND: Final = 20
+# espeak-ng leaves out what a clause has beyond a thousand phonemes or three hundred words.
+CLAUSE_SOUNDS_MAX: Final = 1000
+_CLAUSE: Final = re.compile(r"[^.,;:!?\n。，、；：！？…]+")  # noqa: RUF001  # of any script
 _CLAUSE_ENDS: Final = frozenset(",;:.!?")
 _SPACE: Final = frozenset(" ")
 _SILENT_PEAK: Final = 1e-8
@@ -154,13 +161,16 @@ class TTS:
         """What is to be said, found out before any of it is. Raises RequestError for what cannot be."""
         check_speech_prompt(prompt, self.capabilities.speech)
         parts = list(_parts(self._sentences(prompt.text), round(PHONEMES_AT_ONCE_MAX * min(1.0, prompt.speed))))
+        if not parts:
+            raise RequestError("input holds nothing that this voice can say.", param="input")
+        duration_seconds = sum(len(part) for part in parts) / PHONEMES_A_SECOND / prompt.speed
+        if duration_seconds > SPEECH_SECONDS_MAX:
+            raise RequestError(
+                f"input would take more than {SPEECH_SECONDS_MAX // 60} minutes to say: send it in parts.",
+                param="input",
+            )
         numbers = [self._voice.phonemes_to_ids(part) for part in parts]
-        if not numbers:
-            raise RequestError(NOTHING_TO_SAY, param="input")
-        spoken = SpokenText(numbers, self._facts.speakers.get(prompt.voice), prompt.speed)
-        if sum(len(part) for part in parts) > PHONEMES_MAX:
-            raise RequestError("input takes too long to say: send it in parts.", param="input")
-        return spoken
+        return SpokenText(numbers, self._facts.speakers.get(prompt.voice), prompt.speed)
 
     def speak(
         self, spoken: SpokenText, prompt: SpeechPrompt, is_cancelled: Callable[[], bool]
@@ -176,6 +186,32 @@ class TTS:
                 finish_reason="stop",
                 prompt_tokens=spoken.phonemes,
             )
+
+    def serve(
+        self,
+        host: str | None = None,
+        port: int = DEFAULT_PORT,
+        *,
+        served_model_name: str = "",
+        api_key: str = "",
+        max_queued_requests: int = DEFAULT_QUEUED_REQUESTS,
+        queue_timeout: float = DEFAULT_QUEUE_TIMEOUT_SECONDS,
+    ) -> None:
+        """Serve speech over HTTP until interrupted, then close; routes for text refuse it. Binds 127.0.0.1 unless there
+        is a key.
+        """
+        self._check_open()
+        # The application lies above this package, as for LLM.
+        application = importlib.import_module("edgellm.service.model_server")
+        application.serve_model(
+            self,
+            host=host,
+            port=port,
+            served_model_name=served_model_name or self.model_id,
+            api_key=api_key,
+            max_queued_requests=max_queued_requests,
+            queue_timeout_seconds=queue_timeout,
+        )
 
     def close(self) -> None:
         """Let the speech that runs end, then release the voice. Idempotent."""
@@ -222,8 +258,35 @@ class TTS:
     def _sentences(self, text: str) -> list[list[str]]:
         """Phonemes by sentence. The text is said as it stands: Piper's brackets for phonemes mean nothing here."""
         said = "".join(" " if unicodedata.category(char) in ("Cc", "Cs") else char for char in text)
-        sentences: list[list[str]] = self._voice.phonemize(said.replace("[[", "[ [").replace("]]", "] ]"))
+        said = _CLAUSE.sub(_with_breaths, said).replace("[[", "[ [").replace("]]", "] ]")
+        sentences: list[list[str]] = self._voice.phonemize(said)
         return sentences
+
+
+def _with_breaths(clause: re.Match[str]) -> str:
+    """Cut where it is too long to be read at once, between words if there are any, by what is read as a short pause."""
+    text = clause[0]
+    pieces: list[str] = []
+    begin = space = sounds = 0
+    for at, char in enumerate(text):
+        if char == " ":
+            space = at
+        sounds += _sounds_of(char)
+        if sounds > CLAUSE_SOUNDS_MAX:
+            end = space if space > begin else at
+            pieces.append(text[begin:end])
+            begin = end
+            sounds = sum(_sounds_of(each) for each in text[begin : at + 1])
+    return ", ".join([*pieces, text[begin:]])
+
+
+def _sounds_of(char: str) -> int:
+    """About how many it has where a voice does not know its script: then its name is read out."""
+    if char.isalpha():
+        return 20 if unicodedata.east_asian_width(char) in "WF" else 5
+    if char.isdecimal():
+        return 35
+    return 5 if char.isspace() or unicodedata.category(char).startswith(("M", "P")) else 50
 
 
 def _parts(sentences: Sequence[Sequence[str]], phonemes_max: int) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""serve_model: the daemon over one LLM of this process, as LLM.serve() runs it, until it is interrupted."""
+"""serve_model: the daemon over one LLM or TTS of this process, as its serve() runs it, until it is interrupted."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from edgellm.config.settings import AdmissionSettings, ServerSettings, Settings
 from edgellm.errors import ConfigError, ForcedShutdownError
 from edgellm.parsing.answer_parser import AUTO
 from edgellm.runtime.llm import LLM
+from edgellm.runtime.tts import TTS
 from edgellm.service.address import bind_host, listen
 from edgellm.service.host_names import own_names
 from edgellm.service.logs import LogLines
@@ -25,6 +26,8 @@ from edgellm.service.runner import Application, Daemon
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.model_spec import ModelSpec, OpenedModel, ReportProgress
 from edgellm.serving.opened_llm import opened_llm
+from edgellm.serving.sequential_lane import SequentialLane
+from edgellm.serving.speech import SpeakingModel
 
 CLIENT_NAME = "api_key"
 
@@ -32,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def serve_model(
-    llm: LLM,
+    model: LLM | TTS,
     *,
     host: str | None,
     port: int,
@@ -44,13 +47,15 @@ def serve_model(
     tool_call_parser: str = AUTO,
     enable_auto_tool_choice: bool = True,
 ) -> None:
-    """Returns after SIGINT or SIGTERM, once what ran has ended and the LLM is closed. Call it on the main thread.
+    """Returns after SIGINT or SIGTERM, once what ran has ended and the model is closed. Call it on the main thread.
 
     What `edgellm serve` prints is logged at info.
     """
 
     async def open_lanes(report: ReportProgress) -> OpenedModel:
-        return opened_llm(llm)
+        if isinstance(model, TTS):
+            return OpenedModel([SequentialLane(SpeakingModel(model))])
+        return opened_llm(model)
 
     spec = ModelSpec(
         served_model_name,
@@ -58,6 +63,7 @@ def serve_model(
         reasoning_parser=reasoning_parser,
         tool_call_parser=tool_call_parser,
         enable_auto_tool_choice=enable_auto_tool_choice,
+        kind="tts" if isinstance(model, TTS) else "auto",
     )
     settings = _settings(host, port, max_queued_requests, queue_timeout_seconds)
     bound_host = bind_host(host, has_keys=bool(api_key), remedy="give api_key, or bind 127.0.0.1")

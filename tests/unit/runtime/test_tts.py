@@ -96,6 +96,16 @@ def test_a_text_is_spoken_a_sentence_at_a_time(tts: TTS) -> None:
 
 
 @needs_piper
+@pytest.mark.parametrize("unit", ["word ", "7 ", "你", "8253947160", "Привет ", "the quick brown fox and "])
+def test_nothing_of_a_long_text_without_a_pause_is_left_out(tts: TTS, unit: str) -> None:
+    def phonemes(times: int) -> int:
+        return tts.prepare(SpeechPrompt(unit * times, "joe")).phonemes
+
+    few, many = 4, 4096 // len(unit) // 8
+    assert phonemes(many) >= 0.9 * phonemes(few) / few * many
+
+
+@needs_piper
 def test_it_says_what_it_is(tts: TTS) -> None:
     assert (tts.list_voices(), tts.runtime_kind, tts.speech_available) == (["joe"], "tts", True)
     assert tts.model_id == "en_US-joe-medium"
@@ -108,6 +118,7 @@ def test_it_says_what_it_is(tts: TTS) -> None:
         ("", AudioParams(), "input"),
         ("...", AudioParams(), "input"),
         ("x" * 4097, AudioParams(), "input"),
+        ("7 " * 2048, AudioParams(speed=0.25), "input"),  # more than half an hour
         ("x", AudioParams(voice="ann"), "voice"),
         ("x", AudioParams(speed=0), "speed"),
         ("x", AudioParams(speed=float("nan")), "speed"),
@@ -198,7 +209,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: 
 def test_an_option_of_text_models_is_refused_by_name() -> None:
     for option in ("enable_context_reuse", "max_batch_size"):
         with pytest.raises(ConfigError, match=option):
-            TTS("voice", **{option: True})
+            TTS("voice", **{option: True})  # type: ignore[arg-type]
 
 
 def test_no_module_of_ours_imports_piper() -> None:
