@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -23,11 +24,14 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.http.daemon_process import Daemon
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 
 from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.catalogue import CATALOGUE, install
+from edgellm.service.greeting import how_to_speak
 
 MODULES = ("piper", "av", "faster_whisper")
 if any(importlib.util.find_spec(name) is None for name in MODULES) and os.environ.get("EDGELLM_CI") != "1":
@@ -264,6 +268,25 @@ def test_a_client_that_leaves_frees_the_voice(daemon: Daemon, client: openai.Ope
     assert speech(client, SENTENCES[0])
 
 
+def test_a_client_that_does_not_read_holds_up_nobody(daemon: Daemon, client: openai.OpenAI) -> None:
+    body = json.dumps({"model": "voice", "input": LONG_TEXT, "response_format": "pcm", "speed": 4.0}).encode()
+    with socket.socket() as idle:
+        idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        idle.connect(daemon.address)
+        head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+        idle.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+        daemon.wait_for(lambda: daemon.health()["running_requests"] == 1, WAIT_SECONDS)
+        assert seconds_of_pcm(speech(client, SENTENCES[0])) > 1
+        daemon.wait_for(lambda: daemon.health()["running_requests"] == 0, WAIT_SECONDS)
+        answer = b""
+        while not answer.endswith(b"0\r\n\r\n"):
+            piece = idle.recv(1 << 16)
+            assert piece, "the answer was cut"
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert len(answer) > 10 * RATE_HZ * SAMPLE_BYTES
+
+
 def records(daemon: Daemon) -> Path:
     command = daemon.process.args
     assert isinstance(command, list)
@@ -297,6 +320,29 @@ def test_a_worker_that_is_killed_ends_the_speech_clearly_and_comes_back(daemon: 
                     list(pieces)
         daemon.wait_for(lambda: daemon.health()["models"]["voice"]["state"] == "ready", WAIT_SECONDS)
         assert seconds_of_pcm(speech(client, SENTENCES[0])) > 1
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(st.text(max_size=40) | st.text("<>[](){}&;\\/'\"_^|#.,!?0123456789 aé世", max_size=80))
+def test_no_text_breaks_the_voice(daemon: Daemon, text: str) -> None:
+    worker = worker_pids(daemon)["voice"]
+    body = {"model": "voice", "input": text, "response_format": "pcm", "speed": 4.0}
+    answer = daemon.post("/v1/audio/speech", body)
+    if answer.status_code == 200:
+        assert answer.content
+    else:
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
+    assert worker_pids(daemon)["voice"] == worker
+
+
+def test_the_line_that_is_printed_works(daemon: Daemon) -> None:
+    line = how_to_speak(f"{daemon.url}/v1", "voice", with_key=False).partition("curl    ")[2]
+    words = shlex.split(line)
+    name, _, value = words[words.index("-H") + 1].partition(": ")
+    answer = httpx.post(words[1], content=words[words.index("-d") + 1], headers={name: value}, timeout=WAIT_SECONDS)
+    assert answer.status_code == 200
+    assert decoded(answer.content)[0] == "mp3float"
+    assert words[-1] == "speech.mp3"
 
 
 def test_each_kind_is_refused_what_it_is_not_for(daemon: Daemon, client: openai.OpenAI) -> None:
