@@ -69,8 +69,7 @@ def test_a_board_that_ssh_does_not_reach_is_left_alone_and_serves_on(boards: Rol
     assert client.failures == []
     assert played.recap[BOARDS[0]].unreachable == 1
     # The canary was not reached: nobody comes after it.
-    assert f"{BOARDS[0]} did not get through; the run stops before {BOARDS[1]} is touched" in played.output
-    assert BOARDS[2] not in played.recap
+    assert not {*BOARDS[1:]} & {*played.recap}
     reason = "REMOTE HOST IDENTIFICATION HAS CHANGED" if fault == "strange_key" else "Permission denied"
     assert reason in played.output
     assert (boards.versions(), boards.record(BOARDS[0])) == (before, record)

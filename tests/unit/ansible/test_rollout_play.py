@@ -67,10 +67,8 @@ def test_a_board_out_of_reach_stops_the_run_before_the_next_one(
     tmp_path: Path, closed_port: int, playbook: str
 ) -> None:
     said = played(tmp_path, playbook, closed_port)
-    assert f"{BOARDS[0]} did not get through; the run stops before {BOARDS[1]} is touched" in said
     assert f"[{BOARDS[0]}]: UNREACHABLE!" in said
-    assert f"[{BOARDS[1]}]: UNREACHABLE!" not in said
-    assert BOARDS[2] not in said.partition("PLAY RECAP")[2]
+    assert not [name for name in BOARDS[1:] if name in said]
 
 
 @pytest.mark.parametrize("playbook", ["rollout", "rollback"])
