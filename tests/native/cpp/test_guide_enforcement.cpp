@@ -151,7 +151,9 @@ TEST(unenforceable_keywords_are_refused_with_their_path) {
     refuses(R"({"minLength":-1})", "json_schema.minLength must be");
     refuses(R"({"maximum":"9"})", "json_schema.maximum must be");
     refuses(R"({"multipleOf":1000003})", "json_schema.multipleOf cannot");
-    refuses(R"({"multipleOf":0})", "json_schema.multipleOf cannot");
+    for (const char* schema : {R"({"multipleOf":0})", R"({"multipleOf":0.0e5})", R"({"multipleOf":-5})"}) {
+        refuses(schema, "json_schema.multipleOf must be greater than 0");
+    }
     refuses(R"({"allOf":[{"multipleOf":997},{"multipleOf":99.1}]})", "json_schema.allOf[1].multipleOf cannot");
     refuses(R"({"required":"a"})", "json_schema.required must be");
     refuses(R"({"allOf":[{"type":"string"},{"type":"integer"}]})", "json_schema allows nothing");

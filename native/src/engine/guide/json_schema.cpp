@@ -200,10 +200,15 @@ private:
     }
 
     void check_step(const JsonValue& value, const std::string& path) {
+        const std::string_view mantissa = value.source.substr(0, value.source.find_first_of("eE"));
+        if (mantissa.starts_with('-') || mantissa.find_first_of("123456789") == std::string_view::npos) {
+            refuse_guide(path, "must be greater than 0");
+        }
         const uint64_t digits = step_digits(value.source);
         if (digits > 0 && digits <= kMaxCommonStep) common_step_ = std::lcm(common_step_, digits);
         if (digits == 0 || digits > kMaxCommonStep || common_step_ > kMaxCommonStep) {
-            refuse_guide(path, "cannot be enforced: steps, together, may go up to " + std::to_string(kMaxCommonStep));
+            refuse_guide(path, "cannot be enforced: the digits of all steps, together, may go up to " +
+                                   std::to_string(kMaxCommonStep));
         }
     }
 
