@@ -33,6 +33,8 @@ class FreshMachine:
     @classmethod
     def make(cls, root: Path, packages: Sequence[str], mirror: str) -> FreshMachine:
         make_rootfs(root, packages, mirror)
+        # Debian's installer writes it, and nothing of what bootstraps a system in a folder does.
+        (root / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")
         machine = cls(root)
         check_output(["chroot", str(root), "useradd", "--create-home", "--shell", "/bin/bash", USER])
         return machine
@@ -57,10 +59,10 @@ class FreshMachine:
         ).stdout
         for name in filter(None, listed.decode().split("\0")):
             file = source / name
-            if file.is_file():
+            if file.is_symlink() or file.is_file():
                 destination = target / name
                 destination.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(file, destination)
+                shutil.copy2(file, destination, follow_symlinks=False)
         check_output(["chroot", str(self.root), "chown", "-R", f"{USER}:{USER}", CHECKOUT])
 
     def run(self, script: str, *, offline: bool = False, deadline_seconds: float = 1800) -> Outcome:
