@@ -1,4 +1,4 @@
-"""A rollout whose first board is out of reach goes to no other: played for real, with boards where nobody listens."""
+"""A rollout ends with the batch in which a board failed or was lost; played for real, where nobody listens."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,17 @@ from tests.unit.ansible.collection import COLLECTION
 
 BOARDS = ("board1", "board2", "board3")
 DEADLINE_SECONDS = 120.0
+TWO_AND_ONE = {
+    "hosts": "edgellm",
+    "gather_facts": False,
+    "serial": [2, 1],
+    "tasks": [
+        {"ansible.builtin.include_role": {"name": "edgellm.appliance.rollout", "tasks_from": "earlier_batches"}},
+        {"ansible.builtin.command": "true"},
+        {"ansible.builtin.fail": {"msg": "as it was told"}, "when": "fails | default(false)"},
+        {"ansible.builtin.debug": {"msg": "{{ inventory_hostname }} was here"}},
+    ],
+}
 
 
 @pytest.fixture
@@ -28,22 +40,14 @@ def closed_port() -> int:
         return int(bound.getsockname()[1])
 
 
-def played(folder: Path, playbook: str, port: int) -> str:
+def run_play(folder: Path, playbook: str, hosts: Mapping[str, Mapping[str, object]], *options: str) -> str:
+    """What Ansible says of a play that fails."""
     (folder / "ansible_collections/edgellm").mkdir(parents=True)
     (folder / "ansible_collections/edgellm/appliance").symlink_to(COLLECTION)
-    hosts = {name: {"ansible_host": "127.0.0.1", "ansible_port": port} for name in BOARDS}
     (folder / "hosts.json").write_text(json.dumps({"all": {"children": {"edgellm": {"hosts": hosts}}}}))
-    (folder / "edgellm.whl").touch()
     program = Path(sys.executable).parent / "ansible-playbook"
     done = subprocess.run(
-        [
-            program,
-            "-i",
-            folder / "hosts.json",
-            f"edgellm.appliance.{playbook}",
-            "-e",
-            f"rollout_source={folder}/edgellm.whl",
-        ],
+        [program, "-i", folder / "hosts.json", playbook, *options],
         capture_output=True,
         text=True,
         timeout=DEADLINE_SECONDS,
@@ -66,9 +70,26 @@ def played(folder: Path, playbook: str, port: int) -> str:
 def test_a_board_out_of_reach_stops_the_run_before_the_next_one(
     tmp_path: Path, closed_port: int, playbook: str
 ) -> None:
-    said = played(tmp_path, playbook, closed_port)
+    hosts = {name: {"ansible_host": "127.0.0.1", "ansible_port": closed_port} for name in BOARDS}
+    (tmp_path / "edgellm.whl").touch()
+    said = run_play(tmp_path, f"edgellm.appliance.{playbook}", hosts, "-e", f"rollout_source={tmp_path}/edgellm.whl")
     assert f"[{BOARDS[0]}]: UNREACHABLE!" in said
     assert not [name for name in BOARDS[1:] if name in said]
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_batch_of_which_one_failed_is_finished_and_no_other_begun(
+    tmp_path: Path, closed_port: int, is_lost: bool
+) -> None:
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    lost = {"ansible_host": "127.0.0.1", "ansible_port": closed_port}
+    hosts = {BOARDS[0]: lost if is_lost else {**here, "fails": True}, BOARDS[1]: here, BOARDS[2]: here}
+    (tmp_path / "play.json").write_text(json.dumps([TWO_AND_ONE]))
+    said = run_play(tmp_path, str(tmp_path / "play.json"), hosts)
+    assert f"{BOARDS[0]} did not get through; the run stops before {BOARDS[2]} is touched" in said
+    assert f"{BOARDS[1]} was here" in said
+    assert f"{BOARDS[2]} was here" not in said
 
 
 @pytest.mark.parametrize("playbook", ["rollout", "rollback"])
