@@ -209,6 +209,17 @@ def test_the_first_sound_comes_before_the_last_is_made(daemon: Daemon, client: o
     assert len(first) < len(first + rest) / 4
 
 
+def test_a_short_speech_does_not_wait_for_a_long_one(daemon: Daemon, client: openai.OpenAI) -> None:
+    with client.audio.speech.with_streaming_response.create(
+        model="voice", voice="joe", input=LONG_TEXT, response_format="pcm"
+    ) as streamed:
+        pieces = streamed.iter_bytes()
+        next(pieces)
+        assert seconds_of_pcm(speech(client, SENTENCES[0])) > 1
+        assert daemon.health()["running_requests"] == 1, "the long one was over before"
+        assert b"".join(pieces)
+
+
 def test_events_say_the_same_and_how_much(daemon: Daemon) -> None:
     body = {"model": "voice", "input": TEXT, "voice": "joe", "response_format": "pcm", "stream_format": "sse"}
     answer = daemon.post("/v1/audio/speech", body)

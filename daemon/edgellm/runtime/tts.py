@@ -43,6 +43,8 @@ from edgellm.runtime.speech_front_end import SPEECH_INPUT_CHARACTERS_MAX, check_
 PHONEMES_AT_ONCE_MAX: Final = 120
 # The first sound is waited for: a long first sentence begins with its first clause.
 FIRST_PHONEMES_MAX: Final = 60
+# They take turns, a part each: a voice speaks several times faster than one listens.
+SPEECHES_AT_ONCE: Final = 4
 # Of one request, at the slowest that voices speak: numbers and signs are read out in many more sounds than they have.
 SPEECH_SECONDS_MAX: Final = 1800
 PHONEMES_A_SECOND: Final = 20
@@ -119,7 +121,7 @@ class TTS:
         self.capabilities = Capabilities(
             runtime="onnxruntime",
             executor="",
-            max_batch_size=1,
+            max_batch_size=SPEECHES_AT_ONCE,
             max_input_len=SPEECH_INPUT_CHARACTERS_MAX,
             max_kv_cache_capacity=SPEECH_INPUT_CHARACTERS_MAX,
             vocab_size=len(self._voice.config.phoneme_id_map),

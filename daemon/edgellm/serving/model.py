@@ -349,4 +349,5 @@ class ServedModel:
 
 
 def _slots_of(capabilities: Capabilities) -> int:
-    return capabilities.max_batch_size if capabilities.in_flight_batching else 1
+    takes_several = capabilities.in_flight_batching or capabilities.speech.voices
+    return capabilities.max_batch_size if takes_several else 1

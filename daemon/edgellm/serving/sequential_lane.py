@@ -1,4 +1,7 @@
-"""SequentialLane: a lane over a model of this process that does one request at a time, in a thread of its own."""
+"""SequentialLane: a lane over a model of this process that does one thing at a time, in a thread of its own.
+
+Where it may have several requests they take turns, a delta each.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ _log = logging.getLogger(__name__)
 
 
 class SequentialWork(Protocol):
-    """One request on its way through the model. Each method is called once, on the lane's thread, in this order."""
+    """One request on its way through the model. Each method is called once, on the lane's thread, in this order; others
+    are worked on between two deltas.
+    """
 
     def check(self) -> None:
         """Find out whether it can be done. Raises RequestError."""
@@ -90,7 +95,7 @@ class SequentialLane:
             await asyncio.wait((checking,))
             self._running.discard(running)
             raise
-        self._thread.submit(running.run, loop)
+        self._thread.submit(running.step, loop)
         return running
 
     def counters(self) -> LaneCounters:
@@ -108,30 +113,44 @@ class SequentialLane:
     def model(self) -> SequentialModel:
         return self._model
 
-    def step(self) -> None:
+    def count_step(self) -> None:
         self._steps_completed += 1
+
+    def call_later(self, step: Callable[[asyncio.AbstractEventLoop], None], loop: asyncio.AbstractEventLoop) -> bool:
+        """Behind the steps that wait. False, with nothing done, once the lane closes."""
+        try:
+            self._thread.submit(step, loop)
+        except RuntimeError:
+            return False
+        return True
 
     def released(self, running: _Running) -> None:
         self._running.discard(running)
 
 
 class _Running:
-    """One request. ``run`` is called on the lane's thread."""
+    """One request. ``step`` is called on the lane's thread, again and again until it is over."""
 
     def __init__(self, lane: SequentialLane, request: GenerationRequest, receiver: DeltaReceiver) -> None:
         self._lane = lane
         self._receiver = receiver
         self._cancelled = Event()
         self.work = lane.model.work(request, self._is_cancelled)
+        self._deltas: Iterator[StreamDelta] | None = None
 
     def cancel(self) -> None:
         self._cancelled.set()
 
-    def run(self, loop: asyncio.AbstractEventLoop) -> None:
+    def step(self, loop: asyncio.AbstractEventLoop) -> None:
         error: EdgeLLMError | None = None
         try:
-            for delta in self.work.deltas():
+            if self._deltas is None:
+                self._deltas = self.work.deltas()
+            for delta in self._deltas:
                 loop.call_soon_threadsafe(self._receiver.take, delta)
+                # Who is cancelled ends now; so does everybody when the lane closes.
+                if not self._cancelled.is_set() and self._lane.call_later(self.step, loop):
+                    return
             if self._cancelled.is_set():
                 error = RequestCancelledError("the request was cancelled")
         except EdgeLLMError as raised:
@@ -139,13 +158,12 @@ class _Running:
         except Exception as raised:  # whoever waits has to hear of it
             _log.error("a request failed: %s", error_frames(raised))
             error = GenerationError(self._lane.model.failure)
-        finally:
-            self.work.close()
+        self.work.close()
         loop.call_soon_threadsafe(self._ended, error)
 
     def _is_cancelled(self) -> bool:
         """Asked after every little that was done: something goes on."""
-        self._lane.step()
+        self._lane.count_step()
         return self._cancelled.is_set()
 
     def _ended(self, error: EdgeLLMError | None) -> None:
