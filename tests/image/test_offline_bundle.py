@@ -1,0 +1,210 @@
+"""An offline bundle on a device that no route leads out of: installed, refused where a bit differs, upgraded and back.
+
+And what a report of such a device for support does not hold."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.image.bundles import CHECKOUT, STICK, Publisher, exported_engine
+from tests.lab.fixtures import MakeDevice
+from tests.lab.wheels import release_folder
+from tests.service.appliance import DEPENDENCIES, PREWARM, UNIT, Appliance, dependencies_folder
+from tests.service.conftest import Say
+from tests.service.release_wheels import BROKEN, ReleaseWheels
+from tests.service.upgrading import releases_of, serving_version, upgrade
+from tests.unit.host.conftest import make_key
+
+pytestmark = pytest.mark.system
+MODEL = "smollm2-135m-instruct"
+INSTALL_SECONDS = 600.0
+# Every kind of part that a bundle for virtual environments has.
+PARTS = [
+    *("install.sh", "host.pyz", "wheels", "engines", "models", "collection", "edgellm.toml", "sbom.cdx.json"),
+    *("manifest.json", "manifest.json.sig"),
+]
+SYSTEM = ("usr/local/lib/edgellm", "opt/edgellm", "opt/edgellm-releases", "etc/edgellm", "var/lib/edgellm-host")
+CANARY = "canary-7f3a-of-nobody-else"
+
+
+@pytest.fixture(scope="module")
+def publisher(device_folder: Path) -> Publisher:
+    folder = device_folder / "publisher"
+    folder.mkdir()
+    return Publisher(device_folder / "stick", make_key(folder / "key"))
+
+
+@pytest.fixture(scope="module")
+def first_bundle(publisher: Publisher, wheel: Path, device_folder: Path, model_folder: Path) -> str:
+    """Everything that a board needs, with all dependencies of edgellm. Its name below the stick."""
+    wheels = device_folder / "bundle-wheels"
+    wheels.mkdir()
+    release_folder(wheel, wheels, "0.2.0")
+    inputs = device_folder / "bundle-inputs"
+    shutil.copytree(model_folder, inputs / "cache/models" / model_folder.name)
+    said = publisher.bundle(
+        "first",
+        *("--wheels", wheels, "--engine", exported_engine(MODEL, inputs), "--model", model_folder),
+        *("--collection", CHECKOUT / "ansible", "--config", publisher.folder / "edgellm.toml", "--floor", "0.2.0"),
+    )
+    print(f"\n{said}", end="")
+    return "first"
+
+
+@pytest.fixture(scope="module")
+def board(make_device: MakeDevice, board_rootfs: Path, publisher: Publisher) -> Appliance:
+    """Without anything of edgellm; its network is loopback alone."""
+    device = make_device(
+        "offline", board_rootfs, read_only={STICK: publisher.folder, DEPENDENCIES: dependencies_folder()}
+    )
+    device.boot()
+    return Appliance(device)
+
+
+def install(board: Appliance, bundle: str, *options: str) -> tuple[int, str]:
+    done = board.device.run(
+        "sh", f"{STICK}/{bundle}/install.sh", *options, check=False, deadline_seconds=INSTALL_SECONDS
+    )
+    return done.code, done.output
+
+
+def system_of(board: Appliance) -> list[str]:
+    """What is there of edgellm."""
+    return [name for name in SYSTEM if (board.device.root / name).exists()]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_one_changed_bit_is_refused_by_name_before_anything_is_there(
+    board: Appliance, publisher: Publisher, first_bundle: str, part: str
+) -> None:
+    name = publisher.tampered(first_bundle, part)
+    code, said = install(board, "tampered", "--key", f"{STICK}/publisher.pub")
+    assert code == 77, said
+    # A signature speaks of what was signed.
+    assert f"{STICK}/tampered/{'manifest.json' if name.startswith('manifest.json') else name}" in said
+    assert said.count("\n") == 1, said
+    assert system_of(board) == []
+
+
+def test_a_bundle_of_nobody_who_is_trusted_is_refused(board: Appliance, first_bundle: str) -> None:
+    code, said = install(board, first_bundle)
+    assert code == 77
+    assert "trusts nobody's bundles yet — give --key" in said
+    assert system_of(board) == []
+
+
+def test_it_installs_without_any_route_and_serves(board: Appliance, first_bundle: str, say: Say) -> None:
+    assert board.device.run("ip", "route").output == ""
+    began = time.monotonic()
+    code, said = install(board, first_bundle, "--key", f"{STICK}/publisher.pub")
+    assert code == 0, said
+    seconds = time.monotonic() - began
+    (verified,) = re.findall(r"verified: .*", said)
+    say(f"offline bundle: {verified}; from the stick to READY {seconds:.1f} s")
+    assert serving_version(board) == "0.2.0"
+    assert board.chat().status_code == 200
+    assert f"from /var/lib/edgellm/import/{MODEL}.tar.zst" in board.journal(PREWARM)
+    assert board.device.run("systemctl", "is-enabled", UNIT).output.strip() == "enabled"
+    assert releases_of(board)["version_floor"] == "0.2.0"
+
+
+@pytest.fixture(scope="module")
+def later_bundle(publisher: Publisher, releases: ReleaseWheels) -> str:
+    releases.good("0.3.0")
+    publisher.bundle("later", "--wheels", releases.folder / "0.3.0")
+    return "later"
+
+
+@pytest.mark.parametrize("part", ["host.pyz", "wheels", "manifest.json"])
+def test_an_upgrade_from_a_changed_bundle_leaves_the_server_alone(
+    board: Appliance, publisher: Publisher, later_bundle: str, part: str
+) -> None:
+    name, pid = publisher.tampered(later_bundle, part), board.pid()
+    refused = upgrade(board, f"{STICK}/tampered")
+    assert refused.code == 77, refused.output
+    assert f"{STICK}/tampered/{name}" in refused.output
+    code, said = install(board, "tampered")
+    assert code == 77, said
+    assert (board.pid(), serving_version(board)) == (pid, "0.2.0")
+
+
+def test_a_bundle_upgrades_an_earlier_install_and_goes_back(board: Appliance, later_bundle: str) -> None:
+    code, said = install(board, later_bundle)
+    assert code == 0, said
+    assert serving_version(board) == "0.3.0"
+    assert board.chat().status_code == 200
+    back = upgrade(board, "--rollback")
+    assert back.code == 0, back.output
+    assert serving_version(board) == "0.2.0"
+    assert board.chat().status_code == 200
+
+
+@pytest.mark.thorough
+def test_a_bundle_whose_release_is_broken_is_undone(
+    board: Appliance, publisher: Publisher, releases: ReleaseWheels
+) -> None:
+    assert "ends-at-its-start" in BROKEN
+    releases.broken("ends-at-its-start")
+    publisher.bundle("broken", "--wheels", releases.folder / "ends-at-its-start")
+    code, said = install(board, "broken")
+    assert code == 76, said
+    assert "serves" in said
+    assert serving_version(board) == "0.2.0"
+    assert board.chat().status_code == 200
+
+
+def canaries(board: Appliance) -> Iterator[str]:
+    """Planted where secrets are, and where text of people is; what must not be seen of each."""
+    run, key_of = board.device.run, board.device.run("/usr/local/bin/edgellm", "keys", "add", "canary")
+    yield next(line for line in key_of.output.splitlines() if re.fullmatch(r"edgellm-\S{40,}", line))
+    board.device.write("/etc/edgellm/credentials/hub-token", f"{CANARY}-token\n", 0o640)
+    board.drop_in("50-token", f'[Service]\nEnvironment="HF_TOKEN={CANARY}-environment"\n')
+    board.configure(
+        f'# {CANARY}-comment\n[server]\napi_keys_file = "/run/credentials/edgellm.service/api-keys"\n'
+        f'[records]\nfile = "/var/lib/edgellm/records.jsonl"\ninclude_text = true\n[log]\nlevel = "debug"\n'
+    )
+    run("systemctl", "restart", UNIT)
+    yield CANARY
+
+
+def test_a_report_holds_no_prompt_and_no_key(board: Appliance, say: Say) -> None:
+    key, *texts = canaries(board)
+    bearer = {"Authorization": f"Bearer {key}"}
+    prompt = [{"role": "user", "content": f"Say {CANARY}-prompt."}]
+    answers = [
+        board.request("/v1/chat/completions", body, **headers)
+        for body, headers in (
+            ({"messages": prompt, "max_tokens": 8}, bearer),
+            ({"messages": prompt, "max_tokens": -1}, bearer),
+            ({"messages": prompt, "stop": [f"{CANARY}-stop"], "no_such_field": f"{CANARY}-field"}, bearer),
+            ({"messages": prompt}, {"Authorization": f"Bearer {CANARY}-guess"}),
+        )
+    ]
+    assert [answer.status_code for answer in answers] == [200, 400, 400, 401]
+    recorded = ("grep", "--quiet", CANARY, "/var/lib/edgellm/records.jsonl")
+    board.device.wait_for(lambda: board.device.run(*recorded, check=False).code == 0, "the record")
+    began = time.monotonic()
+    said = board.device.run("edgellm", "report", "--output", "/root/report.tar.gz").output
+    seconds = time.monotonic() - began
+    content = (board.device.root / "root/report.tar.gz").read_bytes()
+    assert (board.device.root / "root/report.tar.gz").stat().st_mode & 0o777 == 0o600
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        members = {one.name.partition("/")[2]: one for one in archive if one.isfile()}
+        texts_of = {name: (archive.extractfile(one) or io.BytesIO()).read().decode() for name, one in members.items()}
+    for name, text in texts_of.items():
+        for secret in (key, *texts):
+            assert secret not in text, name
+    assert "0.2.0" in texts_of["releases/releases.json"]
+    assert "listening on" in texts_of["journal/edgellm.service.txt"]
+    assert '"smollm2-135m-instruct"' in texts_of["service/models.json"]
+    assert any(name.startswith("engines/") and name.endswith("manifest.json") for name in texts_of)
+    assert {"service/health.json", "service/metrics.txt", "service/edgellm.toml", "README.txt"} <= set(texts_of)
+    assert all(name in said for name in texts_of)
+    say(f"report: {len(texts_of)} files, {len(content) / 1000:.0f} kB, in {seconds:.1f} s")
