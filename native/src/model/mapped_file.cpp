@@ -74,6 +74,10 @@ void load_pages(std::span<const std::byte> part) noexcept {
     ::madvise(reinterpret_cast<void*>(first), size, MADV_WILLNEED);
 }
 
+void prefer_large_pages(std::span<const std::byte> mapping) noexcept {
+    (void)::madvise(const_cast<std::byte*>(mapping.data()), mapping.size(), MADV_HUGEPAGE);
+}
+
 void drop_pages(std::span<const std::byte> part) noexcept {
     const std::uintptr_t page = page_bytes();
     const auto start = reinterpret_cast<std::uintptr_t>(part.data());

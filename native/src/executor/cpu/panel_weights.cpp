@@ -42,6 +42,7 @@ PanelWeights::PanelWeights(const GgufFile& file, const std::vector<const TensorV
     }
     const std::byte* panels = nullptr;
     if (file_ != nullptr) {
+        prefer_large_pages(file_->bytes());
         load_pages(file_->bytes());
         panels = file_->bytes().data() + kPanelFileHeader_bytes;
     } else {
