@@ -11,6 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.bench.executor_comparison import (
+    compare_beside_a_neighbour,
+    compare_with_a_long_context,
+    compare_with_memory,
+)
 from tests.bench.front_end_comparison import compare_front_ends
 from tests.bench.front_end_memory import front_end_memory
 from tests.bench.http_comparison import Finding, compare_second_turn, compare_with_direct
@@ -32,7 +37,7 @@ from edgellm.engines.bundle import Bundle
 from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.source import resolve
 
-SECTIONS = ("runtime", "http", "servers", "lanes", "front_end", "memory", "store", "speech")
+SECTIONS = ("runtime", "executor", "http", "servers", "lanes", "front_end", "memory", "store", "speech")
 DEFAULT_ROUNDS = 7
 
 
@@ -45,19 +50,39 @@ def bundle_of(gguf_file: Path, cache: Path) -> Bundle:
     return stored_bundle(resolve(str(gguf_file), cache / "models", download=False), cache)
 
 
-def measure_runtime(folder: Path, rounds: int) -> Iterator[ComparisonRow]:
+def compared_models(folder: Path) -> list[ComparedModel]:
+    """The default model as shipped, in Q4_1, and a copy of it in Q8_0."""
     q4_1 = smollm2_file()
     q8_0 = folder / "SmolLM2-135M-Instruct.Q8_0.gguf"
-    say("making the Q8_0 copy")
-    write_requantised_copy(q4_1, q8_0, "Q8_0")
-    for name, gguf_file in (("Q4_1", q4_1), ("Q8_0", q8_0)):
-        model = ComparedModel(name, gguf_file, bundle_of(gguf_file, folder / "cache").directory)
+    if not q8_0.exists():
+        say("making the Q8_0 copy")
+        write_requantised_copy(q4_1, q8_0, "Q8_0")
+    return [
+        ComparedModel(name, gguf_file, bundle_of(gguf_file, folder / "cache").directory)
+        for name, gguf_file in (("Q4_1", q4_1), ("Q8_0", q8_0))
+    ]
+
+
+def measure_runtime(folder: Path, rounds: int) -> Iterator[ComparisonRow]:
+    for model in compared_models(folder):
         for threads in (1, 2):
             if threads > len(os.sched_getaffinity(0)):
-                say(f"{name}: {threads} threads are more than the cores here; left out")
+                say(f"{model.name}: {threads} threads are more than the cores here; left out")
                 continue
-            say(f"{name}, {threads} threads: {rounds} rounds")
+            say(f"{model.name}, {threads} threads: {rounds} rounds")
             yield from compare(model, threads, rounds)
+
+
+def measure_executor(folder: Path, rounds: int) -> list[Finding]:
+    findings: list[Finding] = []
+    for model in compared_models(folder):
+        say(f"{model.name} against the memory's speed: {rounds} rounds")
+        findings += compare_with_memory(model, rounds)
+        say(f"{model.name} with a long context: {rounds} rounds")
+        findings += compare_with_a_long_context(model, rounds)
+        say(f"{model.name} beside a busy neighbour: {rounds} rounds")
+        findings += compare_beside_a_neighbour(model, rounds)
+    return findings
 
 
 @contextmanager
@@ -138,6 +163,7 @@ def measure_speech(folder: Path, rounds: int) -> list[Finding]:
 
 
 MEASURED = {
+    "executor": measure_executor,
     "http": measure_http,
     "servers": measure_servers,
     "lanes": measure_lanes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,9 @@ class EdgeLLMContender:
         options = self._module.RuntimeOptions()
         options.threads = threads
         options.max_kv_tokens = CONTEXT_TOKENS_PER_SEQUENCE
+        start = time.perf_counter()
         self._engine = self._module.RequestEngine(bundle_directory, max_batch_size=sequences, options=options)
+        self._load_seconds = time.perf_counter() - start
 
     def _request(self, prompt: Sequence[int], token_count: int) -> Any:
         request = self._module.LLMGenerationRequest()
@@ -39,7 +42,15 @@ class EdgeLLMContender:
 
     def description(self) -> dict[str, Any]:
         info = self._engine.executor_info()
-        return {"name": "edgellm", "executor": info.name, "device": info.device, "threads": info.threads}
+        return {
+            "name": "edgellm",
+            "executor": info.name,
+            "device": info.device,
+            "threads": info.threads,
+            "load_seconds": self._load_seconds,
+            "weight_bytes": info.weight_bytes,
+            "kv_bytes_per_token": info.kv_bytes_per_token,
+        }
 
 
 if __name__ == "__main__":

@@ -23,7 +23,13 @@ PARALLEL_SEQUENCES = 4
 PARALLEL_DECODED_TOKENS = 64
 WARM_UP_TOKENS = 8
 
-TARGET_RATIOS = {"decode": 1.0, "4 sequences": 1.0, "prompt 256": 0.6}
+# By model and number of threads.
+TARGET_RATIOS = {
+    ("Q4_1", 1): {"decode": 1.9, "4 sequences": 3.4, "prompt 256": 4.8},
+    ("Q4_1", 2): {"decode": 2.2, "4 sequences": 3.4, "prompt 256": 4.8},
+    ("Q8_0", 1): {"decode": 1.7, "4 sequences": 2.5, "prompt 256": 1.8},
+    ("Q8_0", 2): {"decode": 2.0, "4 sequences": 2.5, "prompt 256": 1.8},
+}
 
 
 def prompt_of(length: int, variety: int = 0) -> list[int]:
@@ -85,7 +91,7 @@ def compare(model: ComparedModel, threads: int, rounds: int) -> Iterator[Compari
             for side in order:
                 for measure, speed in _speeds(contenders[side], clock):
                     speeds.setdefault((side, measure), []).append(speed)
-    for measure, target in TARGET_RATIOS.items():
+    for measure, target in TARGET_RATIOS[model.name, threads].items():
         mine, other = speeds[0, measure], speeds[1, measure]
         yield ComparisonRow(
             model.name, threads, clock, measure, Spread.of(mine), Spread.of(other), ratio_by_round(mine, other), target

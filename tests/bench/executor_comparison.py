@@ -1,0 +1,160 @@
+"""The fused CPU executor where single speeds say too little: beside a busy neighbour, against memory, with a long
+context, and while it loads.
+
+The memory's speed is that of a search for a byte that is the last of a block too large for any cache: it is found where
+it is, so that every byte before it was read. One thread, in the rounds of decoding, in CPU time as that is.
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.bench.http_comparison import Finding
+from tests.bench.runtime_comparison import ComparedModel, prompt_of
+from tests.bench.statistics_of_rounds import Spread, ratio_by_round
+from tests.bench.worker_process import WorkerProcess
+
+BUSY_RATIO_TARGET = 8.0
+MEMORY_SHARE_TARGET = 0.85
+LOAD_TARGET_SECONDS = 0.3
+SHORT_PROMPT_TOKENS = 16
+LONG_PROMPT_TOKENS = 1900
+DECODED_TOKENS = 128
+# llama.cpp decodes a few tokens a second beside a busy neighbour.
+DECODED_TOKENS_BESIDE_A_NEIGHBOUR = 16
+DECODED_TOKENS_OF_LONG_CONTEXT = 32
+SEARCHED_BYTES = 256 << 20
+BYTES_PER_GIGABYTE = 1e9
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+@contextmanager
+def busy_neighbour() -> Iterator[None]:
+    process = multiprocessing.get_context("spawn").Process(target=_spin, daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def _decode_speed(contender: WorkerProcess, prompt_tokens: int, decoded_tokens: int, clock: str) -> float:
+    def cost(token_count: int) -> float:
+        answer = contender.ask({"prompts": [prompt_of(prompt_tokens)], "token_count": token_count})
+        return float(answer[f"{clock}_seconds"])
+
+    return decoded_tokens / (cost(decoded_tokens + 1) - cost(1))
+
+
+def _compare_decoding(
+    model: ComparedModel, threads: int, rounds: int, prompt_tokens: int, decoded_tokens: int, clock: str
+) -> tuple[list[float], list[float]]:
+    """Tokens per second of ours and of llama.cpp, who goes first changing from round to round."""
+    with (
+        WorkerProcess("tests.bench.edgellm_worker", str(model.bundle_directory), str(threads), "1") as ours,
+        WorkerProcess("tests.bench.llama_cpp_worker", str(model.gguf_file), str(threads), "1") as theirs,
+    ):
+        speeds: tuple[list[float], list[float]] = ([], [])
+        for round_index in range(rounds):
+            sides = [(speeds[0], ours), (speeds[1], theirs)]
+            for values, contender in sides if round_index % 2 == 0 else reversed(sides):
+                values.append(_decode_speed(contender, prompt_tokens, decoded_tokens, clock))
+    return speeds
+
+
+def _ratio_findings(what: str, ours: list[float], theirs: list[float], target: float | None) -> list[Finding]:
+    ratio = ratio_by_round(ours, theirs)
+    wanted, met = ("", None) if target is None else (f">= {target}", ratio.median >= target)
+    return [
+        Finding(f"{what}: edgellm", Spread.of(ours), "tok/s", 1, "", None),
+        Finding(f"{what}: llama.cpp", Spread.of(theirs), "tok/s", 1, "", None),
+        Finding(f"{what}: ratio", ratio, "x", 2, wanted, met),
+    ]
+
+
+def compare_beside_a_neighbour(model: ComparedModel, rounds: int) -> list[Finding]:
+    with busy_neighbour():
+        ours, theirs = _compare_decoding(
+            model, 2, rounds, SHORT_PROMPT_TOKENS, DECODED_TOKENS_BESIDE_A_NEIGHBOUR, "wall"
+        )
+    return _ratio_findings(f"{model.name} decode, 2 threads and a busy loop, wall", ours, theirs, BUSY_RATIO_TARGET)
+
+
+def compare_with_a_long_context(model: ComparedModel, rounds: int) -> list[Finding]:
+    ours, theirs = _compare_decoding(model, 1, rounds, LONG_PROMPT_TOKENS, DECODED_TOKENS_OF_LONG_CONTEXT, "cpu")
+    return _ratio_findings(
+        f"{model.name} decode after {LONG_PROMPT_TOKENS:,} tokens, 1 thread, CPU", ours, theirs, None
+    )
+
+
+def memory_speed(block: mmap.mmap) -> float:
+    """Bytes per second of CPU time at which one thread reads ``block``, whose last byte is the only one."""
+    start = time.process_time()
+    place = block.find(b"\x01", 0)
+    seconds = time.process_time() - start
+    if place != len(block) - 1:
+        raise RuntimeError("the search ended early; the memory's speed would be wrong")
+    return len(block) / seconds
+
+
+def compare_with_memory(model: ComparedModel, rounds: int) -> list[Finding]:
+    """Weights and context that decoding a token reads, a second, beside the speed of a plain read."""
+    block = mmap.mmap(-1, SEARCHED_BYTES)
+    block.madvise(mmap.MADV_HUGEPAGE)  # as weight panels have, where the file system can
+    block.write(bytes(SEARCHED_BYTES - 1) + b"\x01")
+    reads, roofs, loads = [], [], []
+    with WorkerProcess("tests.bench.edgellm_worker", str(model.bundle_directory), "1", "1"):
+        pass  # the first load of a bundle derives the weight panels
+    for _ in range(rounds):
+        with WorkerProcess("tests.bench.edgellm_worker", str(model.bundle_directory), "1", "1") as ours:
+            said = ours.description
+            loads.append(float(said["load_seconds"]))
+            context_bytes = said["kv_bytes_per_token"] * (SHORT_PROMPT_TOKENS + DECODED_TOKENS / 2)
+            before = memory_speed(block)
+            speed = _decode_speed(ours, SHORT_PROMPT_TOKENS, DECODED_TOKENS, "cpu")
+            roofs.append((before + memory_speed(block)) / 2)
+            reads.append(speed * (said["weight_bytes"] + context_bytes))
+    share, load = ratio_by_round(reads, roofs), Spread.of(loads)
+    return [
+        Finding(
+            f"{model.name} decode, bytes read, 1 thread, CPU",
+            Spread.of([read / BYTES_PER_GIGABYTE for read in reads]),
+            "GB/s",
+            1,
+            "",
+            None,
+        ),
+        Finding(
+            "plain read of memory, 1 thread, CPU",
+            Spread.of([roof / BYTES_PER_GIGABYTE for roof in roofs]),
+            "GB/s",
+            1,
+            "",
+            None,
+        ),
+        Finding(
+            f"{model.name} decode to plain read",
+            share,
+            "x",
+            2,
+            f">= {MEMORY_SHARE_TARGET}",
+            share.median >= MEMORY_SHARE_TARGET,
+        ),
+        Finding(
+            f"{model.name} load of a cached bundle",
+            load,
+            "s",
+            3,
+            f"<= {LOAD_TARGET_SECONDS}",
+            load.median <= LOAD_TARGET_SECONDS,
+        ),
+    ]
