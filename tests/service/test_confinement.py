@@ -15,7 +15,9 @@ from edgellm.service.install import Mode, Target, install_files, system_files
 from edgellm.service.install.installation import USER_NUMBER
 
 EXPOSURE_MAX = 2.0
-OWN_UNITS = ("edgellm.service", "edgellm-prewarm.service", "edgellm-device-facts.service")
+OWN_UNITS = (
+    *("edgellm.service", "edgellm-prewarm.service", "edgellm-device-facts.service", "edgellm-announce.service"),
+)
 # To compare with: what a unit has by itself, and one that names a user and leaves it at that.
 OTHERS = {
     "without confinement": "[Service]\nExecStart=/usr/bin/true\n",
