@@ -85,9 +85,13 @@ def test_its_processes_have_no_rights(appliance: ContainerAppliance, say: Say) -
         assert set(status["Uid"].split()) == set(status["Gid"].split()) == {str(USER_NUMBER)}
         assert {int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
         assert (status["NoNewPrivs"].strip(), status["Seccomp"].strip()) == ("1", "2")
-    shares = [line for pid in pids for line in appliance.device.read(f"/proc/{pid}/smaps_rollup").splitlines()]
-    memory_kib = sum(int(line.split()[1]) for line in shares if line.startswith("Pss:"))
-    say(f"memory of the server and its worker in the container: {memory_kib / 1024:.0f} MiB")
+    shares = [line.split() for pid in pids for line in appliance.device.read(f"/proc/{pid}/smaps_rollup").splitlines()]
+    own_kib, files_kib = (
+        sum(int(line[1]) for line in shares if line[0] == f"Pss_{kind}:") for kind in ("Anon", "File")
+    )
+    say(
+        f"memory of the server and its worker in the container: {own_kib >> 10} MiB, and {files_kib >> 10} MiB of files"
+    )
 
 
 def test_it_sees_only_what_the_unit_lists(appliance: ContainerAppliance) -> None:

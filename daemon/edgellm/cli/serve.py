@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 
 from edgellm.cli.arguments import (
     MODEL_OPTIONS,
@@ -12,7 +13,7 @@ from edgellm.cli.arguments import (
     add_setting_options,
     load_from_arguments,
 )
-from edgellm.errors import UsageError
+from edgellm.errors import EdgeLLMError, UsageError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,10 +37,22 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.model_argument and namespace.model:
         raise UsageError("give models as arguments or with --model, not both")
     models, spelling = (namespace.model, "--model") if namespace.model else (namespace.model_argument, "MODEL")
-    loaded = load_from_arguments(namespace, models, spelling)
+    try:
+        loaded = load_from_arguments(namespace, models, spelling)
+    except EdgeLLMError as error:
+        _tell_supervisor(error)
+        raise
     if loaded.unknown_variables:
         names = ", ".join(loaded.unknown_variables)
         sys.stderr.write(f"edgellm: warning: no setting is called {names} — it has no effect\n")
     from edgellm.service.start import start
 
     return start(loaded.settings, lambda: load_from_arguments(namespace, models, spelling).settings, loaded.file)
+
+
+def _tell_supervisor(error: EdgeLLMError) -> None:
+    """What ends the start before the server is there to say so."""
+    from edgellm.service.notify import Supervisor
+
+    with closing(Supervisor()) as supervisor:
+        supervisor.failed(error)

@@ -35,6 +35,8 @@ ADDRESS_POLL_SECONDS = 0.5
 KEY_MODE, GROUP_READ_MODE = 0o600, 0o640
 USER = "edgellm"
 UNITS = ("edgellm-prewarm.service", "edgellm.service")
+# Podman would keep what is printed in the journal, keys too, and set up a timer for the image's health check.
+PODMAN_RUN = ("podman", "run", "--rm", "--pull=never", "--log-driver=none", "--no-healthcheck")
 _KEY = re.compile(r"[!-~]{16,256}")
 
 Note = Callable[[BootStep, str, float], None]
@@ -170,7 +172,7 @@ class FirstBoot:
         if program.exists():
             self._demand([str(program), "install", "--mode", "venv"])
         else:
-            here = ["podman", "run", "--rm", "--pull=never", "--network=none", "--user=0", "--volume=/:/host", CURRENT]
+            here = [*PODMAN_RUN, "--network=none", "--user=0", "--volume=/:/host", CURRENT]
             self._demand([*here, "install", "--mode", "container", "--root", "/host"])
             self._demand(["systemctl", "daemon-reload"])
         self._demand(["systemctl", "--no-block", "start", *UNITS])
@@ -188,9 +190,8 @@ class FirstBoot:
         if program.exists():
             return [str(program)]
         folder = f"{self._paths.at('etc/edgellm')}:/etc/edgellm"
-        options = ["--rm", "--pull=never", "--network=host", "--uts=host", "--user=0"]
-        options += ["--cap-drop=all", "--cap-add=dac_override"]
-        return ["podman", "run", *options, f"--volume={folder}", CURRENT]
+        options = ["--network=host", "--uts=host", "--user=0", "--cap-drop=all", "--cap-add=dac_override"]
+        return [*PODMAN_RUN, *options, f"--volume={folder}", CURRENT]
 
     def _demand(self, argv: Sequence[str], *, is_secret: bool = False) -> Said:
         said = attempt(argv)

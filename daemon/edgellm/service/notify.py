@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 import sdnotify
 
@@ -81,7 +82,9 @@ class Supervisor:
     def _send(self, state: str, *, wait_seconds: float) -> None:
         if self._notifier is not None:
             self._notifier.socket.settimeout(wait_seconds)
-            self._notifier.notify(state)
+            # The notifier's own method takes text for Latin-1, and drops it where it is not: our dashes are not.
+            with suppress(OSError):
+                self._notifier.socket.sendall(state.encode())
 
 
 def ping_interval_seconds(environ: Mapping[str, str]) -> float | None:

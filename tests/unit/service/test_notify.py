@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from edgellm.cli.main import main
+from edgellm.errors import ConfigError
 from edgellm.service.notify import Supervisor, ping_interval_seconds
 
 
@@ -24,7 +26,7 @@ def test_states_arrive_at_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyP
         supervisor.status("serving")  # nothing new
         supervisor.alive()
         supervisor.stopping("draining", drain_seconds=100)
-        supervisor.failed(ValueError("it was\nwrong"))
+        supervisor.failed(ValueError("it was\nwrong — mend it, Łukasz"))
         received = [receiver.recv(4096).decode() for _ in range(6)]
         supervisor.close()
     assert received == [
@@ -33,8 +35,24 @@ def test_states_arrive_at_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "READY=1\nSTATUS=serving",
         "WATCHDOG=1",
         "STOPPING=1\nEXTEND_TIMEOUT_USEC=130000000\nSTATUS=draining",
-        "STATUS=it was wrong",
+        "STATUS=it was wrong — mend it, Łukasz",
     ]
+
+
+def test_a_wrong_configuration_is_told_before_there_is_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "edgellm.toml"
+    file.write_text("[server]\nprot = 8000\n")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "notify"))
+        receiver.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        code = main(["serve", "--config", str(file)])
+        received = receiver.recv(4096).decode()
+    assert code == ConfigError.exit_code
+    assert received == f"STATUS={capsys.readouterr().err.strip().removeprefix('edgellm: ')}"
+    assert "server.prot" in received
 
 
 def test_a_supervisor_that_does_not_read_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from edgellm.cli.main import VERBS, parser_of
 from edgellm.config import AdmissionSettings
 from edgellm.errors import UsageError
 from edgellm.host.announcement import SERVICE_FILE
+from edgellm.host.first_boot import PODMAN_RUN
 from edgellm.host.verbs import HOST_VERBS
 from edgellm.service.install.installation import USER_NUMBER
 from edgellm.serving.worker.settings import WorkerSettings
@@ -133,6 +134,15 @@ def test_the_user_has_one_number_everywhere() -> None:
     assert f"u edgellm {USER_NUMBER} " in text
     wrapper = (SYSTEMD / "container/usr/local/bin/edgellm").read_text()
     assert f"--user={USER_NUMBER}:{USER_NUMBER}" in wrapper
+
+
+def test_what_the_command_on_the_host_prints_is_kept_nowhere() -> None:
+    """Podman writes to the journal what a container prints, and keys are printed once."""
+    wrapper = (SYSTEMD / "container/usr/local/bin/edgellm").read_text()
+    runs = [line for line in wrapper.splitlines() if "podman run" in line]
+    assert len(runs) == 1
+    assert "--log-driver=none" in runs[0]
+    assert "--log-driver=none" in PODMAN_RUN
 
 
 def test_the_server_never_builds_and_prewarm_is_what_does() -> None:
