@@ -52,6 +52,7 @@ PHONEMES_A_SECOND: Final = 20
 CLAUSE_SOUNDS_MAX: Final = 1000
 _CLAUSE: Final = re.compile(r"[^.,;:!?\n。，、；：！？…]+")  # noqa: RUF001  # of any script
 _CLAUSE_ENDS: Final = frozenset(",;:.!?")
+_CONTROLS: Final = frozenset({"Cc", "Cs"})
 _SPACE: Final = frozenset(" ")
 _SILENT_PEAK: Final = 1e-8
 
@@ -250,16 +251,20 @@ class TTS:
         config = SynthesisConfig(
             speaker_id=spoken.speaker, length_scale=float(self._voice.config.length_scale) / spoken.speed
         )
+        peak = 0.0
         for numbers in spoken.parts:
             if is_cancelled():
                 return
-            samples = _at_full_scale(self._voice.phoneme_ids_to_audio(list(numbers), config))
-            yield resampler.pcm(samples), max(1, len(samples) // int(self._voice.config.hop_length))
+            made = self._voice.phoneme_ids_to_audio(list(numbers), config)
+            samples: Samples = np.asarray(made, dtype=np.float32).reshape(-1)
+            # What the model makes is far from full scale. One scale for all parts: no part is louder than it is meant.
+            peak = max(peak, float(np.max(np.abs(samples), initial=_SILENT_PEAK)))
+            yield resampler.pcm(samples / peak), max(1, len(samples) // int(self._voice.config.hop_length))
         yield resampler.finish(), 0
 
     def _sentences(self, text: str) -> list[list[str]]:
         """Phonemes by sentence. The text is said as it stands: Piper's brackets for phonemes mean nothing here."""
-        said = "".join(" " if unicodedata.category(char) in ("Cc", "Cs") else char for char in text)
+        said = "".join(" " if unicodedata.category(char) in _CONTROLS and char != "\n" else char for char in text)
         said = _CLAUSE.sub(_with_breaths, said).replace("[[", "[ [").replace("]]", "] ]")
         sentences: list[list[str]] = self._voice.phonemize(said)
         return sentences
@@ -313,13 +318,6 @@ def _parts(sentences: Sequence[Sequence[str]], phonemes_max: int) -> Iterator[li
 def _behind_last(phonemes: Sequence[str], marks: frozenset[str], limit: int) -> int:
     """0 where none of the marks is within the limit."""
     return next((at for at in range(min(limit, len(phonemes)), 0, -1) if phonemes[at - 1] in marks), 0)
-
-
-def _at_full_scale(samples: Any) -> Samples:
-    """As loud as it can be, as Piper has it: what the model makes is far from full scale."""
-    sound = np.asarray(samples, dtype=np.float32).reshape(-1)
-    peak = float(np.max(np.abs(sound), initial=0.0))
-    return sound / peak if peak > _SILENT_PEAK else sound
 
 
 def _load(weights: Path, config: dict[str, Any], threads: int | None) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +104,27 @@ def test_nothing_of_a_long_text_without_a_pause_is_left_out(tts: TTS, unit: str)
 
     few, many = 4, 4096 // len(unit) // 8
     assert phonemes(many) >= 0.9 * phonemes(few) / few * many
+
+
+@needs_piper
+def test_a_paragraph_is_spoken_on_its_own_and_other_controls_are_spaces(tts: TTS) -> None:
+    def parts(text: str) -> int:
+        return len(tts.prepare(SpeechPrompt(text, "joe")).parts)
+
+    assert (parts("Title\n\nNext line"), parts("Title\nNext line"), parts("Title\t\x00Next line")) == (2, 1, 1)
+
+
+@needs_piper
+def test_every_part_is_as_loud_as_it_is_meant(tts: TTS) -> None:
+    deltas = tts.generate_speech_stream(f"{SENTENCE} {SENTENCE} {SENTENCE}")
+    sounds = [
+        np.frombuffer(delta.audio_bytes, dtype="<i2") for delta in deltas if delta.audio_frames and delta.audio_bytes
+    ]
+    peaks = [int(np.abs(sound.astype(np.int32)).max()) for sound in sounds]
+    assert len(peaks) >= 3
+    assert peaks[0] > 30_000, "the first is at full scale"
+    assert min(peaks) > 8_000
+    assert max(peaks) <= 32_767
 
 
 @needs_piper
