@@ -54,6 +54,7 @@ _CLAUSE: Final = re.compile(r"[^.,;:!?\n。，、；：！？…]+")  # noqa: RU
 _CLAUSE_ENDS: Final = frozenset(",;:.!?")
 _CONTROLS: Final = frozenset({"Cc", "Cs"})
 _SPACE: Final = frozenset(" ")
+PEAK: Final = 0.9  # of full scale: resampling and encoding overshoot a little
 _SILENT_PEAK: Final = 1e-8
 
 _NOT_FOR_SPEECH: Final = {
@@ -259,7 +260,7 @@ class TTS:
             samples: Samples = np.asarray(made, dtype=np.float32).reshape(-1)
             # What the model makes is far from full scale. One scale for all parts: no part is louder than it is meant.
             peak = max(peak, float(np.max(np.abs(samples), initial=_SILENT_PEAK)))
-            yield resampler.pcm(samples / peak), max(1, len(samples) // int(self._voice.config.hop_length))
+            yield resampler.pcm(samples * (PEAK / peak)), max(1, len(samples) // int(self._voice.config.hop_length))
         yield resampler.finish(), 0
 
     def _sentences(self, text: str) -> list[list[str]]:

@@ -122,9 +122,9 @@ def test_every_part_is_as_loud_as_it_is_meant(tts: TTS) -> None:
     ]
     peaks = [int(np.abs(sound.astype(np.int32)).max()) for sound in sounds]
     assert len(peaks) >= 3
-    assert peaks[0] > 30_000, "the first is at full scale"
-    assert min(peaks) > 8_000
-    assert max(peaks) <= 32_767
+    assert peaks[0] > 0.8 * 32_768, "the first is as loud as there is room for"
+    assert min(peaks) > 0.25 * 32_768
+    assert max(peaks) < 32_767, "nothing was cut"
 
 
 @needs_piper
