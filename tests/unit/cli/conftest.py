@@ -1,18 +1,5 @@
-"""Commands run in the test's own process: what they set up for a process of theirs is taken back."""
+"""Commands run in the test's own process."""
 
-from __future__ import annotations
+from tests.unit.restored_logging import restored_logging
 
-import logging
-from collections.abc import Iterator
-
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def restored_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(False)
+__all__ = ["restored_logging"]

@@ -5,23 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.restored_logging import restored_logging
 
 from edgellm.config import LogSettings
 from edgellm.service import logs
 
-
-@pytest.fixture(autouse=True)
-def restored_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(False)
+__all__ = ["restored_logging"]
 
 
 def settings(**values: str) -> LogSettings:
