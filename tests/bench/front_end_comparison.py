@@ -119,9 +119,10 @@ def compare_front_ends(folder: Path, rounds: int) -> list[Finding]:
             costs = [
                 [MICROSECONDS_PER_SECOND * run["cpu_seconds"] / (streams * steps) for run in runs] for runs in both
             ]
-            findings += _cpu_findings(f"{_counted(streams)} at full speed", costs, CPU_RATIO_MAX)
             speeds = [[streams * steps / run["wall_seconds"] for run in runs] for runs in both]
-            findings += _speed_findings(f"{_counted(streams)} at full speed", speeds, SPEED_RATIO_MIN)
+            cpu_max, speed_min = (CPU_RATIO_MAX, SPEED_RATIO_MIN) if streams >= TARGET_STREAMS_MIN else (None, None)
+            findings += _cpu_findings(f"{_counted(streams)} at full speed", costs, cpu_max)
+            findings += _speed_findings(f"{_counted(streams)} at full speed", speeds, speed_min)
         return findings
 
 
