@@ -183,9 +183,8 @@ def test_a_second_turn_reuses_the_first(client: openai.OpenAI) -> None:
 
 
 def test_a_large_max_tokens_is_clamped_and_a_long_prompt_refused(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(
-        model=MODEL, messages=QUESTION, temperature=0, max_tokens=1_000_000, stop="."
-    )
+    asked: list[Any] = [{"role": "user", "content": "Name the capital of France."}]  # it answers in a sentence
+    answer = client.chat.completions.create(model=MODEL, messages=asked, temperature=0, max_tokens=1_000_000, stop=".")
     assert answer.choices[0].finish_reason == "stop"
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "word " * 9000}])

@@ -40,8 +40,9 @@ def llm(cache_dir: Path) -> Iterator[LLM]:
 
 
 def test_answers_are_about_the_question(llm: LLM) -> None:
+    # Asked so that the model's four-bit weights know it for certain, and not by how activations happen to be rounded.
     outputs = llm.generate(
-        ["What is the capital of France?", "How many days has a week?"], SamplingParams(temperature=0, max_tokens=48)
+        ["Name the capital of France.", "How many days has a week?"], SamplingParams(temperature=0, max_tokens=48)
     )
     assert "Paris" in outputs[0].text
     assert any(word in outputs[1].text.lower() for word in ("seven", "7"))

@@ -32,7 +32,7 @@ from edgellm.api.wire.fields import WireModel
 from edgellm.api.wire.responses import ResponsesRequest
 from edgellm.api.wire.speech import SpeechRequest
 from edgellm.api.wire.transcription import TranscriptionRequest, TranslationRequest
-from edgellm.media.speech_encoder import SPEECH_FORMATS
+from edgellm.media.speech_formats import SPEECH_FORMATS
 
 _REFERENCES = "#/components/schemas/{model}"
 _SOUNDS = SPEECH_FORMATS.values()

@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from edgellm.media.speech_encoder import (
+from edgellm.media.speech_formats import (
     SPEECH_CHANNELS,
     SPEECH_FORMATS,
     SPEECH_RATE_HZ,

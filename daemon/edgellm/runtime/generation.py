@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgellm.media.media_file import MediaFile
-from edgellm.media.speech_encoder import SpeechFormatName
+from edgellm.media.speech_formats import SpeechFormatName
 from edgellm.runtime.sampling_params import SamplingParams
 
 

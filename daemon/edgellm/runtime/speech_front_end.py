@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from edgellm.errors import RequestError, UnsupportedParameterError
-from edgellm.media.speech_encoder import SPEECH_FORMATS
+from edgellm.media.speech_formats import SPEECH_FORMATS
 from edgellm.runtime.capabilities import Speech
 from edgellm.runtime.generation import GenerationRequest, SpeechPrompt
 

@@ -22,6 +22,7 @@ from edgellm.api.wire.completion import CompletionRequest
 from edgellm.api.wire.embeddings import EmbeddingsRequest
 from edgellm.api.wire.fields import ParseContext, WireModel
 from edgellm.api.wire.responses import ResponsesRequest
+from edgellm.api.wire.speech import SpeechRequest
 from edgellm.api.wire.validation import validated
 from edgellm.errors import RequestError
 from edgellm.serving.engine_client import EngineClient
@@ -37,6 +38,7 @@ def _responses(body: Any) -> None:
 BODIES: dict[str, tuple[type[WireModel], Callable[[Any], object]]] = {
     "/v1/chat/completions": (ChatRequest, chat_prompt),
     "/v1/completions": (CompletionRequest, id),
+    "/v1/audio/speech": (SpeechRequest, id),
     "/v1/embeddings": (EmbeddingsRequest, id),
     "/v1/messages": (MessagesRequest, anthropic_prompt),
     "/v1/messages/count_tokens": (CountTokensRequest, anthropic_prompt),

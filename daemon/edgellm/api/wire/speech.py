@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from edgellm.api import limits
 from edgellm.api.wire.fields import WireModel, neutral
-from edgellm.media.speech_encoder import SpeechFormatName
+from edgellm.media.speech_formats import SpeechFormatName
 
 
 def _name_of(voice: object) -> object:
