@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ansible", reason="needs Ansible: sh daemon/setup/run fleet")
+pytest.importorskip("ansible.errors", reason="needs Ansible: sh daemon/setup/run fleet")
 
 from tests.unit.ansible.collection import plugin
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytest.importorskip("ansible", reason="needs Ansible: sh daemon/setup/run fleet")
+pytest.importorskip("ansible.errors", reason="needs Ansible: sh daemon/setup/run fleet")
 
 from tests.unit.ansible.collection import COLLECTION
 
