@@ -53,6 +53,11 @@ class Bridge:
     def plug_in(self, device: str) -> None:
         check_output(["ip", "-n", self.name, "link", "set", f"{CABLE}{device}", "up"])
 
+    def take_off(self, device: str) -> None:
+        """The cable of a device that ended. The kernel does that too, but later: a next start would find it in its way."""
+        command = ["ip", "-n", self.name, "link", "delete", f"{CABLE}{device}"]
+        subprocess.run(command, capture_output=True, check=False)
+
     def enter(self) -> list[str]:
         """What to put before a command so that it runs in this network."""
         return ["nsenter", f"--net={self._file}", "--"]

@@ -157,6 +157,8 @@ class Device:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not end:\n{self._last_words()}") from None
         self._nspawn, self.leader = None, 0
+        if self._bridge is not None:
+            self._bridge.take_off(self.name)
         remove_groups(self._groups)
 
     def _wait_until_up(self) -> None:
