@@ -54,7 +54,7 @@ class Bridge:
         check_output(["ip", "-n", self.name, "link", "set", f"{CABLE}{device}", "up"])
 
     def take_off(self, device: str) -> None:
-        """The cable of a device that ended. The kernel does that too, but later: a next start would find it in its way."""
+        """The cable of a device that ended: the kernel does it too, but later, and a next start finds it in its way."""
         command = ["ip", "-n", self.name, "link", "delete", f"{CABLE}{device}"]
         subprocess.run(command, capture_output=True, check=False)
 
