@@ -79,7 +79,7 @@ def ask(daemon: Daemon, model: str, max_tokens: int = 4) -> httpx.Response:
 class Stream:
     """A long stream of the real model, read by a thread of its own."""
 
-    def __init__(self, daemon: Daemon, model: str, max_tokens: int = 400) -> None:
+    def __init__(self, daemon: Daemon, model: str, max_tokens: int = 1500) -> None:
         self._body = {"model": model, "prompt": "hello", "max_tokens": max_tokens, "stream": True}
         self._body |= {"logit_bias": {"2": -100}}
         self._url = f"{daemon.url}/v1/completions"
