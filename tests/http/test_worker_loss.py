@@ -15,6 +15,7 @@ from tests.http.conftest import StartDaemon
 from tests.http.daemon_process import Daemon
 
 LONG = "Count from one to two hundred."
+ENDLESS = {"logit_bias": {"2": -100}}  # the token that ends an answer never comes
 
 
 def worker_pids(daemon: Daemon) -> list[int]:
@@ -62,7 +63,7 @@ def test_a_stream_whose_worker_dies_ends_with_an_error_and_the_next_request_is_s
 
 def test_a_whole_answer_whose_worker_dies_is_a_502(killable: Daemon) -> None:
     answers: list[httpx.Response] = []
-    asking = threading.Thread(target=lambda: answers.append(killable.chat(LONG, max_tokens=2000)))
+    asking = threading.Thread(target=lambda: answers.append(killable.chat(LONG, max_tokens=2000, **ENDLESS)))
     asking.start()
     at_rest = steps(killable)
     killable.wait_for(lambda: steps(killable) > at_rest + 5)  # it has said something, so that it does not run again
