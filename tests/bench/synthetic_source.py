@@ -20,7 +20,6 @@ TEXT = " word"
 STEP = b"s"
 LOOK_AGAIN = b"-"
 OPEN_DEADLINE_SECONDS = 60.0
-READ_BYTES = 4096
 
 
 class Outlets(Protocol):
@@ -44,7 +43,6 @@ class SyntheticSource:
     def __init__(self, pipe: Path, outlets: Outlets) -> None:
         self.descriptor = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         self._outlets = outlets
-        self._due_steps = 0
         self._untaken = 0
         self._steps_left = 0
         self._began = (0.0, 0.0)
@@ -55,9 +53,8 @@ class SyntheticSource:
         os.write(self.descriptor, LOOK_AGAIN)
 
     def read_pipe(self) -> None:
-        self._due_steps += os.read(self.descriptor, READ_BYTES).count(STEP)
-        if self._due_steps and self._untaken == 0:
-            self._due_steps -= 1
+        """One step at most: those that are left in the pipe keep it readable, without a further write."""
+        if self._untaken == 0 and os.read(self.descriptor, 1) == STEP:
             self._untaken = self._outlets.open_streams
             self._outlets.give(TEXT)
 
@@ -71,8 +68,6 @@ class SyntheticSource:
             cpu, wall = time.process_time() - self._began[0], time.perf_counter() - self._began[1]
             self._spent = {"cpu_seconds": cpu, "wall_seconds": wall}
             self._done.set()
-        elif self._due_steps:
-            self.look_again()
 
     # On the thread that obeys
 
