@@ -61,6 +61,31 @@ def host_variables(home: Path, *options: str) -> dict[str, dict[str, Any]]:
     return variables
 
 
+def test_the_collection_is_whole_however_it_is_installed(tmp_path: Path) -> None:
+    """Installed from its folder, links stay links; packed, they do not."""
+    (line,) = re.findall(r"^ansible-galaxy (.*?) +#", README, re.MULTILINE)
+    done = subprocess.run(
+        [BIN / "ansible-galaxy", *line.split(), "--offline"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+        cwd=COLLECTION.parent,
+        env={"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    installed = tmp_path / ".ansible/collections/ansible_collections/edgellm/appliance/roles"
+    wanted = {file.relative_to(ROLES): file.read_bytes() for file in ROLES.rglob("*") if file.is_file()}
+    assert {file.relative_to(installed): file.read_bytes() for file in installed.rglob("*") if file.is_file()} == wanted
+
+
+def test_preflight_asks_boards_by_the_program_that_they_are_installed_with() -> None:
+    """A copy: a link out of the collection leads nowhere once that is installed."""
+    installed = COLLECTION.parent / "systemd/both/usr/local/lib/edgellm/device-facts"
+    assert (ROLES / "preflight/files/device-facts").read_bytes() == installed.read_bytes()
+    assert [file for file in COLLECTION.rglob("*") if file.is_symlink() and ".ansible" not in file.parts] == []
+
+
 def test_boards_of_both_kinds_have_variables_that_roles_know_and_a_configuration_that_is_right(control: Path) -> None:
     known = {
         name
