@@ -11,6 +11,8 @@ from pathlib import Path
 
 from board_image.board import Board
 from edgellm.errors import ConfigError
+from edgellm.host.archives import ImageArchive, require_engine_archive
+from edgellm.host.source import is_wheel_for, wheel_platform
 from edgellm.service.install import Mode, Target, system_files
 from edgellm.service.install.installation import RECORD, record_of
 
@@ -160,6 +162,10 @@ def _check(board: Board, inputs: Inputs) -> None:
     for folder in (inputs.wheels, *inputs.models):
         if folder is not None and not folder.is_dir():
             raise ConfigError(f"{folder} is not there, or is no folder")
+    if inputs.container is not None:
+        _check_container(inputs.container, board)
+    for engine in inputs.engines:
+        require_engine_archive(engine)
     if inputs.wheels is not None:
         own = [wheel for wheel in _wheels(inputs) if wheel_name(wheel.name)[0] == "edgellm"]
         if len(own) != 1:
@@ -178,9 +184,17 @@ def _check(board: Board, inputs: Inputs) -> None:
 
 
 def _check_platform(wheel: Path, board: Board) -> None:
-    platform = wheel.stem.rpartition("-")[2]
-    if platform != "any" and not any(tag.endswith(f"_{board.architecture}") for tag in platform.split(".")):
-        raise ConfigError(f"{wheel} is for {platform}, and {board.name} is {board.architecture}")
+    if not is_wheel_for(wheel, board.architecture):
+        raise ConfigError(f"{wheel} is for {wheel_platform(wheel)}, and {board.name} is {board.architecture}")
+
+
+def _check_container(archive: Path, board: Board) -> None:
+    found = ImageArchive.read(archive).architecture
+    if found != board.architecture:
+        raise ConfigError(
+            f"{archive} is for {found}, and {board.name} is {board.architecture} — build the container image on a "
+            "machine of that kind"
+        )
 
 
 def _read(path: Path) -> bytes:

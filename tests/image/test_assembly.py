@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -12,12 +13,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.image.container_archives import container_archive
 
 from board_image.assembly import ARCHIVE, SBOM, SUMS, apply, assemble, verify
 from board_image.board import board_names, read_board
 from board_image.contents import Inputs, contents_of
 from edgellm.config import load_settings
 from edgellm.errors import ConfigError
+from edgellm.host.archives import ZSTD_BEGINNING
 from edgellm.service.install import Mode, Target, system_files
 
 IMAGE = Path(__file__).resolve().parents[2] / "image"
@@ -25,15 +28,15 @@ UNITS = "usr/local/lib/systemd/system"
 WANTS = "etc/systemd/system/multi-user.target.wants"
 
 
-def build(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(IMAGE / "build"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def build(*arguments: object, program: Path = IMAGE / "build", **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(program), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environ})
 
 
 @pytest.fixture
 def inputs(tmp_path: Path, wheels: Path) -> Inputs:
     engine, model = tmp_path / "tiny.tar.zst", tmp_path / "tiny-model"
-    engine.write_bytes(b"engine")
+    engine.write_bytes(ZSTD_BEGINNING + b"engine")
     (model / "folder").mkdir(parents=True)
     (model / "folder/weights.gguf").write_bytes(b"weights")
     return Inputs(wheels=wheels, engines=[engine], models=[model])
@@ -67,6 +70,33 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path: Path, inputs: Inputs, whe
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
     assert len(list((tmp_path / "one").iterdir())) == 4
+
+
+@pytest.mark.parametrize("name", board_names())
+def test_another_checkout_on_another_day_gives_the_same_bytes(tmp_path: Path, wheels: Path, name: str) -> None:
+    """Elsewhere, by another time zone, language and order of dictionaries, from files that were copied."""
+    container = container_archive(tmp_path / "edgellm.tar", architecture="arm64")
+    given = ("--wheels", wheels) if name.startswith("generic") else ("--container", container)
+    elsewhere = tmp_path / "elsewhere"
+    for part in ("image", "daemon/edgellm", "systemd"):
+        compiled = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(IMAGE.parent / part, elsewhere / part, symlinks=True, ignore=compiled)
+    for path in elsewhere.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.touch()
+    made = build(name, *given, "--output", tmp_path / "one", PYTHONHASHSEED="1", TZ="Asia/Tokyo", LC_ALL="C.UTF-8")
+    assert made.returncode == 0, made.stderr
+    other = build(
+        *(name, *given, "--output", tmp_path / "two"),
+        program=elsewhere / "image/build",
+        PYTHONHASHSEED="2",
+        TZ="America/New_York",
+        LC_ALL="C",
+        PYTHONPATH="",
+    )
+    assert other.returncode == 0, other.stderr
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
 
 
 def test_every_file_of_the_archive_is_in_the_manifest_with_its_digest(tmp_path: Path, inputs: Inputs) -> None:
@@ -115,8 +145,7 @@ def test_the_configuration_serves_others_over_https_with_keys(tmp_path: Path, in
 
 
 def test_a_jetson_gets_quadlets_with_its_gpu(tmp_path: Path) -> None:
-    archive = tmp_path / "edgellm.tar"
-    archive.write_bytes(b"image")
+    archive = container_archive(tmp_path / "edgellm.tar", architecture="arm64")
     entries = {entry.name: entry for entry in contents_of(read_board("jetson-orin-nano"), Inputs(container=archive))}
     quadlet = (entries["usr/share/containers/systemd/edgellm.container"].content or b"").decode()
     assert "AddDevice=nvidia.com/gpu=all" in quadlet
@@ -189,3 +218,19 @@ def test_the_command_prints_sizes_and_names_what_is_wrong(tmp_path: Path, wheels
         assert "Traceback" not in refused.stderr
         assert not (tmp_path / "new").exists()
     assert build("generic-x86_64").returncode == 64
+
+
+def test_archives_that_no_board_of_the_kind_could_run_are_refused(tmp_path: Path, wheels: Path) -> None:
+    of_a_pc = container_archive(tmp_path / "pc.tar", architecture="amd64")
+    no_archive = tmp_path / "engine.tar.zst"
+    no_archive.write_bytes(b"engine")
+    for given, text in (
+        (("jetson-orin-nano", "--container", of_a_pc), f"{of_a_pc} is for x86_64, and jetson-orin-nano is aarch64"),
+        (("jetson-orin-nano", "--container", no_archive), f"{no_archive} is no container image's archive"),
+        (("generic-x86_64", "--wheels", wheels, "--engine", no_archive), f"{no_archive} is no engine's archive"),
+    ):
+        refused = build(*given, "--output", tmp_path / "new")
+        assert refused.returncode in (66, 78)
+        assert text in refused.stderr
+        assert refused.stderr.count("\n") == 1
+        assert not (tmp_path / "new").exists()

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.image.container_archives import container_archive
 
 from board_image.assembly import assemble
 from board_image.board import board_names, read_board
@@ -44,8 +45,7 @@ class FlashingHost:
         assert self.board.bsp is not None
         self.bsp = self.board.bsp
         self.image = folder / "image"
-        archive = folder / "edgellm.tar"
-        archive.write_bytes(b"container")
+        archive = container_archive(folder / "edgellm.tar", architecture="arm64")
         assemble(self.board, Inputs(container=archive), self.image)
         self.tegra = folder / "Linux_for_Tegra"
         for name in ("bootloader", "kernel", "nv_tegra", "tools", "rootfs/etc"):

@@ -14,13 +14,15 @@ import shutil
 import sys
 import tarfile
 import time
+import tomllib
 import zipfile
 from collections.abc import Iterator, Sequence
 from email.parser import HeaderParser
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from edgellm.errors import EdgeLLMError, ReleaseSourceError
+from edgellm.errors import EdgeLLMError, ReleaseSourceError, UsageError
+from edgellm.host.archives import ImageArchive, require_engine_archive
 from edgellm.host.bundle_manifest import (
     MANIFEST,
     MANIFEST_SIGNATURE,
@@ -31,7 +33,15 @@ from edgellm.host.bundle_manifest import (
     verify_files,
 )
 from edgellm.host.signature import sign
-from edgellm.host.source import ENGINES, IMAGE_ARCHIVE, MODELS, WHEELS, wheel_version
+from edgellm.host.source import (
+    ENGINES,
+    IMAGE_ARCHIVE,
+    MODELS,
+    WHEELS,
+    is_wheel_for,
+    wheel_platform,
+    wheel_version,
+)
 from edgellm.host.versions import Version
 
 COLLECTION = "collection"
@@ -40,7 +50,9 @@ INSTALL = "install.sh"
 HOST_TOOL = "host.pyz"
 CONFIGURATION = "edgellm.toml"
 FIXED_TIME_SECONDS = 315532800  # 1980-01-01, the first that every archive format knows
+ARCHITECTURES = ("x86_64", "aarch64", "any")
 FILE_MODE, PROGRAM_MODE, FOLDER_MODE = 0o644, 0o755, 0o755
+EXIT_INTERRUPTED = 130
 MEGABYTE_BYTES = 1_000_000
 # What install.sh reads from the manifest with sed.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@/-]*")
@@ -48,26 +60,30 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@/-]*")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """`image/bundle`. Errors are one line on standard error."""
-    chosen = _parser().parse_args(arguments)
     try:
-        make_bundle(chosen)
+        make_bundle(_parser().parse_args(arguments))
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
     except EdgeLLMError as error:
-        sys.stderr.write(f"bundle: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"image/bundle: {' '.join(str(error).split())}\n")
         return error.exit_code
     except OSError as error:
-        sys.stderr.write(f"bundle: {error.filename}: {error.strerror}\n")
+        sys.stderr.write(f"image/bundle: {error.filename or 'the bundle'}: {error.strerror}\n")
         return 73
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} — see {self.prog} --help")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="image/bundle", description="Makes an offline bundle: what a board needs to be installed or upgraded."
-    )
+    what = "Makes an offline bundle: what a board needs to be installed or upgraded."
+    parser = _Parser(prog="image/bundle", description=what, allow_abbrev=False)
     parser.add_argument("output", metavar="FOLDER", type=Path, help="the bundle's folder, which must not exist")
     parser.add_argument("--wheels", metavar="FOLDER", type=Path, help="wheels of edgellm and all that it needs")
     parser.add_argument("--image-archive", metavar="FILE", type=Path, help="a container image, of podman save")
-    parser.add_argument("--image-version", metavar="VERSION", help="edgellm's in the image, where no wheel says it")
     parser.add_argument(
         "--engine", metavar="FILE", type=Path, action="append", default=[], help="an archive of edgellm engine export"
     )
@@ -79,7 +95,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sbom", metavar="FILE", type=Path, help="a bill of materials in place of the wheels' own")
     parser.add_argument("--floor", metavar="VERSION", help="the oldest version that may run on a board from then on")
     parser.add_argument(
-        "--architecture", metavar="NAME", default=platform.machine(), help="as uname -m has it, or any (default: this)"
+        "--architecture",
+        choices=ARCHITECTURES,
+        default=platform.machine(),
+        help="of the boards, as uname -m has it (default: this machine's)",
     )
     parser.add_argument("--sign", metavar="KEY", type=Path, required=True, help="a private key of ssh-keygen")
     parser.add_argument("--archive", metavar="FILE", type=Path, help="the bundle as a tar file, too")
@@ -94,8 +113,7 @@ def make_bundle(chosen: argparse.Namespace) -> BundleManifest:
     if chosen.wheels is None and chosen.image_archive is None:
         raise ReleaseSourceError("nothing would be installed — give --wheels, --image-archive or both")
     version = _version_of(chosen)
-    if chosen.floor is not None:
-        _require_version("--floor", chosen.floor)
+    _check(chosen, version)
     output.mkdir(parents=True)
     try:
         for name, source in _contents(chosen):
@@ -133,15 +151,19 @@ def manifest_text(manifest: BundleManifest) -> str:
 def write_archive(folder: Path, target: Path) -> None:
     """A tar of the folder under its name."""
     unfinished = target.with_name(f".{target.name}.unfinished")
-    with tarfile.open(unfinished, "w", format=tarfile.PAX_FORMAT) as archive:
-        for name in [*_names(folder), MANIFEST, MANIFEST_SIGNATURE]:
-            path = folder / name
-            entry = tarfile.TarInfo(f"{folder.name}/{name}")
-            entry.size, entry.mtime = path.stat().st_size, FIXED_TIME_SECONDS
-            entry.mode = PROGRAM_MODE if name == INSTALL else FILE_MODE
-            with path.open("rb") as stream:
-                archive.addfile(entry, stream)
-    unfinished.replace(target)
+    try:
+        with tarfile.open(unfinished, "w", format=tarfile.PAX_FORMAT) as archive:
+            for name in [*_names(folder), MANIFEST, MANIFEST_SIGNATURE]:
+                path = folder / name
+                entry = tarfile.TarInfo(f"{folder.name}/{name}")
+                entry.size, entry.mtime = path.stat().st_size, FIXED_TIME_SECONDS
+                entry.mode = PROGRAM_MODE if name == INSTALL else FILE_MODE
+                with path.open("rb") as stream:
+                    archive.addfile(entry, stream)
+        unfinished.replace(target)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 def _contents(chosen: argparse.Namespace) -> Iterator[tuple[str, Path]]:
@@ -228,18 +250,51 @@ def _fix_modes(folder: Path) -> None:
 
 
 def _version_of(chosen: argparse.Namespace) -> str:
+    """Wheels and image must be of the same."""
+    by_wheel = by_image = None
     if chosen.wheels is not None:
+        if not chosen.wheels.is_dir():
+            raise ReleaseSourceError(f"--wheels {chosen.wheels} is no folder that is there")
         found = sorted(chosen.wheels.glob("edgellm-*.whl"))
         if len(found) != 1:
             raise ReleaseSourceError(f"--wheels {chosen.wheels} needs one wheel of edgellm, and has {len(found)}")
-        version = wheel_version(found[0])
-        if chosen.image_version not in (None, version):
-            raise ReleaseSourceError(f"--image-version {chosen.image_version} differs from the wheel's {version}")
-        return version
-    if chosen.image_version is None:
-        raise ReleaseSourceError("--image-version is missing: without wheels nothing else says the version")
-    _require_version("--image-version", chosen.image_version)
-    return str(chosen.image_version)
+        by_wheel = wheel_version(found[0])
+    if chosen.image_archive is not None:
+        image = ImageArchive.read(_file(chosen.image_archive))
+        if image.architecture != chosen.architecture:
+            raise ReleaseSourceError(
+                f"{chosen.image_archive} is for {image.architecture}, and the bundle for {chosen.architecture} — see "
+                "--architecture"
+            )
+        by_image = image.version
+    if by_wheel and by_image and by_wheel != by_image:
+        raise ReleaseSourceError(f"the wheel is edgellm {by_wheel}, and {chosen.image_archive} holds {by_image}")
+    version = by_wheel or by_image or ""
+    _require_version("the release", version)
+    return version
+
+
+def _check(chosen: argparse.Namespace, version: str) -> None:
+    """Nothing is written before all of it is there and fits together."""
+    for wheel in [] if chosen.wheels is None else sorted(chosen.wheels.glob("*.whl")):
+        if not is_wheel_for(wheel, chosen.architecture):
+            raise ReleaseSourceError(
+                f"{wheel} is for {wheel_platform(wheel)}, and the bundle for {chosen.architecture} — see --architecture"
+            )
+    for engine in chosen.engine:
+        require_engine_archive(_file(engine))
+    if chosen.config is not None:
+        try:
+            tomllib.loads(_file(chosen.config).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ReleaseSourceError(f"--config {chosen.config} is no TOML: {error}") from None
+    if chosen.floor is not None:
+        _require_version("--floor", chosen.floor)
+        if Version(chosen.floor) > Version(version):
+            raise ReleaseSourceError(f"--floor {chosen.floor} would refuse this very release, which is {version}")
+    _file(chosen.sign)
+    if chosen.archive is not None and not chosen.archive.absolute().parent.is_dir():
+        raise ReleaseSourceError(f"--archive {chosen.archive}: its folder is not there — name one outside the bundle")
 
 
 def _require_version(option: str, text: str) -> None:

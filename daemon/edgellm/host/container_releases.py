@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edgellm.errors import ReleaseSourceError, UpgradeError
+from edgellm.host.archives import VERSION_LABEL
 from edgellm.host.commands import Said, attempt, run
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind, Release
@@ -14,7 +15,6 @@ from edgellm.host.source import Source
 
 REPOSITORY = "localhost/edgellm"
 CURRENT = f"{REPOSITORY}:current"
-VERSION_LABEL = "org.opencontainers.image.version"
 PREWARM_UNIT = "usr/share/containers/systemd/edgellm-prewarm.container"
 PREWARM_NAME = "edgellm-prewarm-upgrade"
 PREWARM_DEADLINE_SECONDS = 4 * 3600.0  # a large model is fetched and built in it

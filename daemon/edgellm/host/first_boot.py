@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from edgellm.durable_file import make_private_folder, replace_link, sync_folder, write_durably
-from edgellm.errors import FirstBootError
+from edgellm.errors import ConfigError, FirstBootError
 from edgellm.host.board_name import take_name
 from edgellm.host.commands import Said, attempt
 from edgellm.host.container_releases import CURRENT
@@ -27,6 +27,7 @@ from edgellm.host.source import open_source
 from edgellm.host.venv_releases import VenvReleases
 
 IMAGE_FOLDER = "usr/share/edgellm/image"  # what image/build put there
+IMAGE_MANIFEST = f"{IMAGE_FOLDER}/manifest.json"
 CREDENTIALS = "etc/edgellm/credentials"
 AUTHORITY_FOLDER = "etc/edgellm/tls"
 DEVICE_CLIENT = "device"
@@ -43,7 +44,9 @@ Note = Callable[[BootStep, str, float], None]
 
 
 class FirstBoot:
-    """``note`` hears of each step that was taken. Raises FirstBootError; the next boot goes on from there."""
+    """``note`` hears of each step that was taken. Raises FirstBootError; the next boot goes on from there. Raises
+    ConfigError where no image was put onto the machine, before anything of it changes.
+    """
 
     def __init__(self, paths: HostPaths, note: Note = lambda step, text, seconds: None) -> None:
         self._paths = paths
@@ -54,6 +57,11 @@ class FirstBoot:
         state = FirstBootState(self._paths.state)
         if state.is_over:
             return
+        if not self._paths.at(IMAGE_MANIFEST).is_file():
+            raise ConfigError(
+                f"{self._paths.at(IMAGE_MANIFEST)} is not there: this machine was not made of an image of edgellm, and "
+                "keeps its name, its keys and its disk — to set edgellm up on it: edgellm install"
+            )
         steps: dict[BootStep, Callable[[bool], str]] = {
             BootStep.IDENTITY: self._identity,
             BootStep.FILE_SYSTEM: lambda again: grow_root(self._paths),

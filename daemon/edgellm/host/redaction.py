@@ -20,10 +20,18 @@ _SHAPES = (
     re.compile(r"(?i)(?<=bearer )[^\s\"']+"),
     re.compile(r"(?i)(?<=x-api-key: )[^\s\"']+"),
     re.compile(r"(?<=://)[^/\s@]+(?=@)"),
+    re.compile(r"\b[0-9A-HJKMNP-TV-Z]{5}(?:-[0-9A-HJKMNP-TV-Z]{5}){3}\b"),  # a pairing code
     re.compile(r"(?<=sha256:)[0-9a-f]{64}(?=\s*(?:priority=|$))", re.MULTILINE),  # of a key, in the keys' file
 )
-# Anywhere in a line: settings of TOML, variables in a unit's Environment=, options of a command.
-_SECRET_SETTING = re.compile(r"(?im)([\w.-]*(?:key|token|secret|password|passphrase)[\w.-]*(?<!_file)[\"']?\s*=\s*).+$")
+# Anywhere in a line: settings of TOML, variables in a unit's Environment=, options of a command. A value may go on over
+# lines: as a string or array of TOML, or after a backslash.
+_SECRET_SETTING = re.compile(
+    r"((?<![\w.-])[\w.-]*(?:key|token|secret|passw(?:or)?d|passphrase|setcredential)[\w.-]*(?<!_file)[\"']?\s*=\s*)"
+    r"(?:\"\"\"(?s:.*?)(?:\"\"\"|\Z)|\'\'\'(?s:.*?)(?:\'\'\'|\Z)|\[(?s:[^\]]*)(?:\]|\Z)|(?:.*\\\n)*.).*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_BEFORE_COMMENT = re.compile(r"""(?:[^"'#]|"(?:\\.|[^"\\])*"|'[^']*')*""")
+_COMMENT_MARKS = ("#", ";")  # a unit has both
 
 
 class Redaction:
@@ -48,8 +56,16 @@ class Redaction:
 
     def configuration(self, text: str) -> str:
         """Without comments: people write down in them what no pattern finds."""
-        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-        return self.text(_SECRET_SETTING.sub(rf'\1"{REMOVED}"', "\n".join(lines) + "\n"))
+        lines = [_without_comment(line) for line in text.splitlines() if not line.lstrip().startswith(_COMMENT_MARKS)]
+        kept = "\n".join(line for line in lines if line.strip())
+        return self.text(_SECRET_SETTING.sub(rf'\1"{REMOVED}"', kept)) + "\n"
+
+
+def _without_comment(line: str) -> str:
+    """A mark in quotes is none. In a line whose quotes are not closed everything after a mark goes."""
+    before = _BEFORE_COMMENT.match(line)
+    end = before.end() if before else 0
+    return line if end == len(line) else line[: line.index("#", end) if "#" in line[end:] else len(line)].rstrip()
 
 
 def _secrets_in(file: Path) -> Iterator[str]:

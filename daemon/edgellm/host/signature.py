@@ -67,6 +67,8 @@ def sign(file: Path, key: Path, namespace: str = BUNDLE_NAMESPACE) -> Path:
     signature = file.with_name(file.name + SIGNATURE_SUFFIX)
     signature.unlink(missing_ok=True)
     said = attempt(["ssh-keygen", "-Y", "sign", "-f", key, "-n", namespace, file])
+    if said.code != 0 and "passphrase" in said.errors:
+        raise ReleaseUntrustedError(f"{key} has a passphrase — load it into ssh-agent: ssh-add {key}")
     if said.code != 0 or not signature.is_file():
         raise ReleaseUntrustedError(f"{file} cannot be signed with {key}: {said.last_words}")
     return signature

@@ -132,6 +132,17 @@ def wheel_version(wheel: Path) -> str:
     return found["version"]
 
 
+def wheel_platform(wheel: Path) -> str:
+    """The last part of its name: any, linux_x86_64, or several with dots in between."""
+    return wheel.stem.rpartition("-")[2]
+
+
+def is_wheel_for(wheel: Path, architecture: str) -> bool:
+    """``architecture`` as uname -m has it; any wants wheels for all."""
+    tags = wheel_platform(wheel).split(".")
+    return "any" in tags or any(tag.endswith(f"_{architecture}") for tag in tags)
+
+
 def digest_of_wheels(wheels: Sequence[Path]) -> str:
     """The same for the same files, wherever they lie."""
     digest = hashlib.sha256()

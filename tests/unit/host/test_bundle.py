@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -11,13 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.image.container_archives import container_archive
 
 from edgellm.errors import EdgeLLMError, ReleaseSourceError, ReleaseUntrustedError
+from edgellm.host.archives import ZSTD_BEGINNING
 from edgellm.host.bundle_manifest import read_manifest
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind
 from edgellm.host.source import open_source
 
+ARCHITECTURE_OF_IMAGES = {"x86_64": "amd64", "aarch64": "arm64"}
 BUNDLE = Path(__file__).resolve().parents[3] / "image/bundle"
 
 
@@ -29,8 +34,8 @@ def make_inputs(folder: Path) -> list[str]:
         with zipfile.ZipFile(wheels / f"{name}-{version}-py3-none-any.whl", "w") as archive:
             metadata = f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nLicense-Expression: MIT\n\n"
             archive.writestr(zipfile.ZipInfo(f"{name}-{version}.dist-info/METADATA"), metadata)
-    (folder / "image.oci").write_bytes(b"layers" * 1000)
-    (folder / "engine.tar.zst").write_bytes(b"engine" * 1000)
+    container_archive(folder / "image.oci", architecture=ARCHITECTURE_OF_IMAGES[platform.machine()], version="0.2.0")
+    (folder / "engine.tar.zst").write_bytes(ZSTD_BEGINNING + b"engine" * 1000)
     (folder / "model").mkdir()
     (folder / "model/model.gguf").write_bytes(b"GGUF" * 1000)
     (folder / "collection").mkdir()
@@ -44,15 +49,15 @@ def make_inputs(folder: Path) -> list[str]:
         *("--wheels", str(wheels), "--image-archive", str(folder / "image.oci")),
         *("--engine", str(folder / "engine.tar.zst"), "--model", str(folder / "model")),
         *("--collection", str(folder / "collection"), "--config", str(folder / "edgellm.toml")),
-        *("--floor", "0.1.0", "--architecture", "any"),
+        *("--floor", "0.1.0"),
     ]
 
 
-def run_bundle(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_bundle(*arguments: str, folder: Path = Path("/")) -> subprocess.CompletedProcess[str]:
     # -S: as on a machine that nothing was set up on.
-    return subprocess.run(
-        [sys.executable, "-S", str(BUNDLE), *arguments], capture_output=True, text=True, check=False, cwd="/"
-    )
+    environ = {name: value for name, value in os.environ.items() if name not in ("SSH_AUTH_SOCK", "SSH_ASKPASS")}
+    command = [sys.executable, "-S", str(BUNDLE), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environ)
 
 
 @pytest.fixture(scope="module")
@@ -219,19 +224,67 @@ def test_an_unsigned_folder_is_taken_only_where_no_key_is_trusted(tmp_path: Path
     assert open_source(wheels, Kind.VENV, paths).wheel.name == "edgellm-0.2.0-py3-none-any.whl"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "nothing would be installed"),
-        (["--wheels", "/nowhere"], "--wheels /nowhere needs one wheel of edgellm, and has 0"),
-        (["--image-archive", "/nowhere", "--image-version", "1.0"], "/nowhere is no file that is there"),
-        (["--image-archive", "/nowhere"], "--image-version is missing"),
-        (["--image-archive", "/nowhere", "--image-version", "one"], "'one' is no version"),
-    ],
-)
-def test_what_cannot_be_bundled_is_said(tmp_path: Path, signing_key: Path, arguments: list[str], said: str) -> None:
-    refused = run_bundle(str(tmp_path / "bundle"), "--sign", str(signing_key), *arguments)
-    assert refused.returncode == 66
+MISTAKES = [
+    ([], 66, "nothing would be installed — give --wheels, --image-archive or both"),
+    (["--wheels"], 64, "argument --wheels: expected one argument — see image/bundle --help"),
+    (["--wheel", "wheels"], 64, "unrecognized arguments: --wheel wheels"),
+    (["--wheels", "/nowhere"], 66, "--wheels /nowhere is no folder that is there"),
+    (["--wheels", "model"], 66, "--wheels model needs one wheel of edgellm, and has 0"),
+    (["--wheels", "wheels", "--architecture", "arm64"], 64, "choose from 'x86_64', 'aarch64', 'any'"),
+    (["--wheels", "of-arm", "--architecture", "x86_64"], 66, "is for linux_aarch64, and the bundle for x86_64"),
+    (["--wheels", "of-arm", "--architecture", "any"], 66, "is for linux_aarch64, and the bundle for any"),
+    (["--image-archive", "/nowhere"], 66, "/nowhere is no file that is there"),
+    (["--image-archive", "model/model.gguf"], 66, "model/model.gguf is no container image's archive"),
+    (
+        ["--image-archive", "arm.tar", "--architecture", "x86_64"],
+        66,
+        "arm.tar is for aarch64, and the bundle for x86_64",
+    ),
+    (["--image-archive", "arm.tar", "--architecture", "any"], 66, "arm.tar is for aarch64, and the bundle for any"),
+    (
+        ["--image-archive", "newer.tar", "--wheels", "wheels", "--architecture", "aarch64"],
+        66,
+        "the wheel is edgellm 0.2.0, and newer.tar holds 0.3.0",
+    ),
+    (["--wheels", "wheels", "--engine", "/nowhere"], 66, "/nowhere is no file that is there"),
+    (["--wheels", "wheels", "--engine", "model/model.gguf"], 66, "model/model.gguf is no engine's archive"),
+    (["--wheels", "wheels", "--model", "/nowhere"], 66, "/nowhere is not there"),
+    (["--wheels", "wheels", "--config", "model/model.gguf"], 66, "--config model/model.gguf is no TOML"),
+    (["--wheels", "wheels", "--floor", "new"], 66, "--floor: 'new' is no version"),
+    (["--wheels", "wheels", "--floor", "0.2.1"], 66, "--floor 0.2.1 would refuse this very release, which is 0.2.0"),
+    (
+        ["--wheels", "wheels", "--archive", "/nowhere/bundle.tar"],
+        66,
+        "--archive /nowhere/bundle.tar: its folder is not",
+    ),
+    (["--wheels", "wheels", "--sign", "/nowhere"], 66, "/nowhere is no file that is there"),
+    (["--wheels", "wheels", "--sign", "edgellm.toml"], 77, "manifest.json cannot be signed with edgellm.toml"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), MISTAKES)
+def test_what_cannot_be_bundled_is_said(
+    tmp_path: Path, signing_key: Path, arguments: list[str], code: int, said: str
+) -> None:
+    make_inputs(tmp_path)
+    (tmp_path / "of-arm").mkdir()
+    (tmp_path / "of-arm/edgellm-0.2.0-cp312-cp312-linux_aarch64.whl").touch()
+    container_archive(tmp_path / "arm.tar", architecture="arm64", version="0.2.0")
+    container_archive(tmp_path / "newer.tar", architecture="arm64", version="0.3.0")
+    refused = run_bundle("bundle", "--sign", str(signing_key), *arguments, folder=tmp_path)
+    assert refused.returncode == code, refused.stderr
     assert said in refused.stderr
+    assert refused.stderr.startswith("image/bundle: ")
     assert refused.stderr.count("\n") == 1
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_signature_that_cannot_be_made_leaves_no_bundle(tmp_path: Path, signing_key: Path) -> None:
+    """A key that asks for a passphrase cannot be asked: an agent holds it."""
+    make_inputs(tmp_path)
+    locked = tmp_path / "locked"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "a passphrase", "-f", str(locked)], check=True)
+    refused = run_bundle("bundle", "--wheels", "wheels", "--sign", str(locked), folder=tmp_path)
+    assert refused.returncode == 77
+    assert "has a passphrase — load it into ssh-agent" in refused.stderr
     assert not (tmp_path / "bundle").exists()

@@ -13,7 +13,7 @@ import pytest
 from edgellm.errors import ConfigError, FirstBootError
 from edgellm.host.board_name import ALPHABET, PREFIX, board_name, take_name
 from edgellm.host.commands import Said
-from edgellm.host.first_boot import FirstBoot
+from edgellm.host.first_boot import IMAGE_MANIFEST, FirstBoot
 from edgellm.host.first_boot_state import BootStep, FirstBootState
 from edgellm.host.paths import HostPaths
 from edgellm.host.root_growth import RootPartition, grow_root, root_partition
@@ -155,6 +155,8 @@ def test_steps_are_taken_once_and_one_that_failed_again(tmp_path: Path, monkeypa
     for name in ("identity", "accounts", "release", "authority", "device_key", "bundles", "service"):
         monkeypatch.setattr(FirstBoot, f"_{name}", step(name))
     paths = board_of(tmp_path, "1420123456789")
+    paths.at(IMAGE_MANIFEST).parent.mkdir(parents=True)
+    paths.at(IMAGE_MANIFEST).write_text("{}")
     with pytest.raises(FirstBootError, match="built to fail"):
         FirstBoot(paths).run()
     assert [name for name, _ in taken] == ["identity", "accounts", "release", "authority"]
@@ -168,6 +170,19 @@ def test_steps_are_taken_once_and_one_that_failed_again(tmp_path: Path, monkeypa
     assert len(taken) == 4
     steps = json.loads(paths.at("var/lib/edgellm-host/first-boot.json").read_text())["steps"]
     assert list(steps) == [step.value for step in BootStep]
+
+
+def test_a_machine_that_is_not_made_of_an_image_is_left_alone(tmp_path: Path) -> None:
+    """Somebody's own: a new name, other keys and a larger file system are not what they asked for."""
+    paths = board_of(tmp_path, "1420123456789")
+    (tmp_path / "etc/ssh").mkdir()
+    (tmp_path / "etc/ssh/ssh_host_ed25519_key").write_text("of this machine\n")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(
+        ConfigError, match=r"manifest\.json is not there: .* — to set edgellm up on it: edgellm install"
+    ):
+        FirstBoot(paths).run()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 NEEDED = ("ssh-keygen", "systemd-machine-id-setup")

@@ -9,6 +9,7 @@ import pytest
 
 from edgellm.host.paths import HostPaths
 from edgellm.host.redaction import Redaction
+from edgellm.service.pairing.code import PairingCode
 
 KEY = "edgellm-" + "k" * 43
 OWN = "a-key-that-somebody-made-up"
@@ -44,6 +45,7 @@ def redaction(tmp_path: Path) -> Redaction:
         "the-boards-own-key",
         "hf_of_another_machine_0123456789",
         "sk-proj-0123456789abcdefgh",
+        str(PairingCode.make()),
     ],
 )
 @pytest.mark.parametrize(
@@ -78,7 +80,29 @@ def test_a_configuration_loses_its_comments_and_the_values_of_secret_settings(re
         ("ExecStart=/usr/bin/server --api-key=swordfish", 'ExecStart=/usr/bin/server --api-key="[removed]"'),
         ('hub = { token = "swordfish" }', 'hub = { token = "[removed]"'),
         ("    Secret_Word = swordfish", '    Secret_Word = "[removed]"'),
+        ("SetCredential=hub:swordfish", 'SetCredential="[removed]"'),
+        ('token = """\nswordfish\n"""', 'token = "[removed]"'),
+        ("token = '''\nswordfish\n'''", 'token = "[removed]"'),
+        ('token = """\nswordfish\nthat is not closed', 'token = "[removed]"'),
+        ('tokens = [\n  "swordfish",\n  "and another",\n]\nport = 1', 'tokens = "[removed]"\nport = 1'),
+        ("Environment=HF_TOKEN=\\\nsword\\\nfish\nNice=1", 'Environment=HF_TOKEN="[removed]"\nNice=1'),
     ],
 )
 def test_a_secret_setting_is_found_wherever_in_its_line_it_is(redaction: Redaction, line: str, kept: str) -> None:
+    assert redaction.configuration(line) == f"{kept}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("port = 8000  # the password is swordfish", "port = 8000"),
+        ("; swordfish\nNice=1", "Nice=1"),
+        ('name = "a # b"  # swordfish', 'name = "a # b"'),
+        ("name = 'it is \"# b'  # swordfish", "name = 'it is \"# b'"),
+        ('name = "a \\" # b" # swordfish', 'name = "a \\" # b"'),
+        ('name = "is not closed # swordfish', 'name = "is not closed'),
+        ("[server] # swordfish", "[server]"),
+    ],
+)
+def test_comments_go_wherever_they_stand(redaction: Redaction, line: str, kept: str) -> None:
     assert redaction.configuration(line) == f"{kept}\n"

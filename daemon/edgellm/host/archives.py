@@ -1,0 +1,86 @@
+"""What archives of images and engines are, told without podman or other packages: whoever packs one for a board hears
+of a wrong one before the board does."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgellm.errors import ReleaseSourceError
+
+VERSION_LABEL = "org.opencontainers.image.version"
+JSON_BYTES_MAX = 4 << 20
+ZSTD_BEGINNING = b"\x28\xb5\x2f\xfd"
+# Names of architectures in images, and as uname -m has them.
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+@dataclass(frozen=True, slots=True)
+class ImageArchive:
+    """``architecture`` as uname -m has it."""
+
+    version: str
+    architecture: str
+
+    @classmethod
+    def read(cls, path: Path) -> ImageArchive:
+        """Raises ReleaseSourceError for what is no archive of one image of edgellm."""
+        try:
+            with path.open("rb") as stream:
+                beginning = stream.read(len(ZSTD_BEGINNING))
+            if beginning == ZSTD_BEGINNING:
+                raise ReleaseSourceError(f"{path} is compressed with zstd — give it as podman save wrote it")
+            with tarfile.open(path) as archive:
+                found = _configuration(path, archive)
+        except OSError as error:
+            raise ReleaseSourceError(f"{path}: {error.strerror or error}") from None
+        except (tarfile.TarError, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+            raise ReleaseSourceError(f"{path} is no container image's archive — make one with podman save") from None
+        version = (found.get("config", {}).get("Labels") or {}).get(VERSION_LABEL)
+        if not version:
+            raise ReleaseSourceError(f"{path} holds no image of edgellm: it lacks the label {VERSION_LABEL}")
+        architecture = str(found.get("architecture", "unknown"))
+        return cls(str(version), _MACHINES.get(architecture, architecture))
+
+
+def require_engine_archive(path: Path) -> None:
+    """Its first bytes tell; whoever imports it checks all of them. Raises ReleaseSourceError."""
+    try:
+        with path.open("rb") as stream:
+            is_compressed = stream.read(len(ZSTD_BEGINNING)) == ZSTD_BEGINNING
+    except OSError as error:
+        raise ReleaseSourceError(f"{path}: {error.strerror}") from None
+    if not is_compressed:
+        raise ReleaseSourceError(f"{path} is no engine's archive — make one with edgellm engine export")
+
+
+def _configuration(path: Path, archive: tarfile.TarFile) -> Mapping[str, Any]:
+    """Of the one image, in podman's and docker's form or in that of the Open Container Initiative."""
+    names = set(archive.getnames())
+    if "manifest.json" in names:
+        images = _json(archive, "manifest.json")
+        _require_one(path, len(images))
+        return dict(_json(archive, images[0]["Config"]))
+    images = _json(archive, "index.json")["manifests"]
+    _require_one(path, len(images))
+    return dict(_json(archive, _blob(_json(archive, _blob(images[0]["digest"]))["config"]["digest"])))
+
+
+def _require_one(path: Path, count: int) -> None:
+    if count != 1:
+        raise ReleaseSourceError(f"{path} holds {count} images, not one — save that of edgellm alone")
+
+
+def _blob(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def _json(archive: tarfile.TarFile, name: str) -> Any:
+    stream = archive.extractfile(name)
+    if stream is None:
+        raise ValueError(name)
+    return json.loads(stream.read(JSON_BYTES_MAX))
