@@ -154,7 +154,11 @@ void EngineCore::run(std::span<const Scheduled> scheduled, OutputKind kind) {
     }
     rows_.resize(wanted * width);
     const auto start = std::chrono::steady_clock::now();
-    executor_->step(groups, kind, rows_);
+    // Sending the last tokens may put this thread aside for as long as their reader works: others compute meanwhile.
+    const auto send_last_tokens = [&scheduled] {
+        for (const Scheduled& one : scheduled) one.sequence->output.flush_if_due();
+    };
+    executor_->step(groups, kind, rows_, send_last_tokens);
     record_pace(scheduled, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     std::size_t row = 0;
     for (std::size_t i = 0; i < scheduled.size(); ++i) {
@@ -227,8 +231,6 @@ void EngineCore::take_token(Sequence& sequence, std::span<float> logits) {
         end(sequence, FinishReason::kEndId);
     } else if (sequence.output.token_count() >= sequence.spec.max_new_tokens) {
         end(sequence, FinishReason::kLength);
-    } else {
-        sequence.output.flush_if_due();
     }
 }
 

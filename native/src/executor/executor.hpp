@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,6 +54,9 @@ struct RowGroup {
     RowsWanted wanted = RowsWanted::kLast;
 };
 
+// What a caller wants done while a pass is computed: it costs no other thread its time there.
+using Meanwhile = std::function<void()>;
+
 class Executor {
 public:
     virtual ~Executor() = default;
@@ -62,8 +66,14 @@ public:
     // Runs all groups in one pass. out holds the wanted rows, groups in order, positions ascending;
     // its size is wanted rows × (vocab_size | hidden_size). Hidden rows are after the final norm.
     // A row's result does not depend on which other sequences share the step.
-    // Throws ExecutorError; the KV content of the groups is then undefined. One caller at a time.
-    virtual void step(std::span<const RowGroup> groups, OutputKind kind, std::span<float> out) = 0;
+    // meanwhile, where there is one, is called once by the calling thread, as soon as other threads have work of this
+    // pass, and throws from here what it throws. Throws ExecutorError; the KV content of the groups is then undefined.
+    // One caller at a time.
+    virtual void step(std::span<const RowGroup> groups, OutputKind kind, std::span<float> out,
+                      const Meanwhile& meanwhile) = 0;
+    void step(std::span<const RowGroup> groups, OutputKind kind, std::span<float> out) {
+        step(groups, kind, out, Meanwhile());
+    }
 
     // Copies the first token_count positions of one page into another.
     virtual void copy_kv(int32_t from_page, int32_t to_page, int32_t token_count) = 0;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <climits>
 #include <csignal>
+#include <exception>
 #include <string>
 #include <system_error>
 
@@ -83,19 +84,28 @@ void PhaseRunner::stop() noexcept {
     workers_.clear();
 }
 
-void PhaseRunner::run(std::span<const int32_t> chunk_counts, PhaseWork& work) {
+void PhaseRunner::run(std::span<const int32_t> chunk_counts, PhaseWork& work, const std::function<void()>& meanwhile) {
     chunk_counts_ = chunk_counts;
     work_ = &work;
     step_ = (step_ + 1) & 0xFFFFF;
     publish(step_, 0);
+    std::exception_ptr failure;
+    if (meanwhile) {
+        try {
+            meanwhile();
+        } catch (...) {  // others are at work on what this call refers to
+            failure = std::current_exception();
+        }
+    }
     for (;;) {
         const uint32_t version = version_.load();
         if (run_available_chunk(0)) continue;
         const Ticket ticket{ticket_.load()};
-        if (ticket.ended()) return;
+        if (ticket.ended()) break;
         // Otherwise others hold the last chunks of this phase.
         if (!ticket.has_chunk() && !spin_while(ticket.word)) sleep_while(version);
     }
+    if (failure) std::rethrow_exception(failure);
 }
 
 void PhaseRunner::worker_loop(int32_t worker) noexcept {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -31,8 +32,9 @@ public:
     int32_t threads() const noexcept { return static_cast<int32_t>(workers_.size()) + 1; }
 
     // Runs chunks 0 to chunk_counts[phase] - 1 of each phase, phase after phase; a phase may have none.
-    // All effects are visible to the caller on return. One caller at a time.
-    void run(std::span<const int32_t> chunk_counts, PhaseWork& work);
+    // meanwhile, where there is one, is called by the caller's thread before it takes a chunk itself; what it throws is
+    // thrown when the work is done. All effects are visible to the caller on return. One caller at a time.
+    void run(std::span<const int32_t> chunk_counts, PhaseWork& work, const std::function<void()>& meanwhile = {});
 
 private:
     struct Ticket;

@@ -78,7 +78,9 @@ public:
 
     const edgellm::ExecutorInfo& info() const noexcept override { return info_; }
 
-    void step(std::span<const edgellm::RowGroup> groups, edgellm::OutputKind kind, std::span<float> out) override {
+    void step(std::span<const edgellm::RowGroup> groups, edgellm::OutputKind kind, std::span<float> out,
+              const edgellm::Meanwhile& meanwhile) override {
+        if (meanwhile) meanwhile();
         if (script_->before_step) script_->before_step();
         if (script_->steps++ == script_->fail_at_step) throw edgellm::ExecutorError("scripted failure");
         const auto width = static_cast<std::size_t>(kind == edgellm::OutputKind::kLogits ? kVocabSize : kHiddenSize);

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -57,6 +58,36 @@ TEST(every_chunk_runs_once_and_in_order) {
         }
         CHECK(!work.wrong_order);
         CHECK(work.most_workers <= threads);
+    }
+}
+
+TEST(the_caller_does_something_else_once_while_others_compute) {
+    PhaseRunner runner(2);
+    Recorder work({1, 5});
+    std::atomic<int32_t> begun{0};
+    // Only the other thread can compute before this returns.
+    runner.run(work.counts, work, [&] {
+        while (work.most_workers.load() < 2) std::this_thread::yield();
+        ++begun;
+    });
+    CHECK(begun == 1);
+    for (const auto& phase : work.runs) {
+        for (const int count : phase) CHECK(count == 1);
+    }
+}
+
+TEST(what_the_caller_throws_meanwhile_comes_when_the_work_is_done) {
+    for (const int32_t threads : {1, 3}) {
+        PhaseRunner runner(threads);
+        Recorder work({4, 20});
+        CHECK_THROWS(runner.run(work.counts, work, [] { throw std::runtime_error("not sent"); }), std::runtime_error,
+                     "not sent");
+        for (const auto& phase : work.runs) {
+            for (const int count : phase) CHECK(count == 1);
+        }
+        ++work.round;
+        runner.run(work.counts, work);
+        CHECK(!work.wrong_order);
     }
 }
 

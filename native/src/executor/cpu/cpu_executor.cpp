@@ -45,15 +45,19 @@ public:
 
     const ExecutorInfo& info() const noexcept override { return info_; }
 
-    void step(std::span<const RowGroup> groups, OutputKind kind, std::span<float> out) override {
+    void step(std::span<const RowGroup> groups, OutputKind kind, std::span<float> out,
+              const Meanwhile& meanwhile) override {
         const StepLayout& layout = planner_.plan(groups, kind, out.size());
-        if (layout.row_count() == 0) return;
+        if (layout.row_count() == 0) {
+            if (meanwhile) meanwhile();
+            return;
+        }
         for (const StepGroup& group : layout.groups) {
             const int32_t last = (group.end_position() - 1) / info_.kv_page_tokens;
             for (int32_t page = group.first_position / info_.kv_page_tokens; page <= last; ++page)
                 store_.mark_written(group.pages[static_cast<std::size_t>(page)]);
         }
-        runner_.run(step_.plan(layout, kind, out), step_);
+        runner_.run(step_.plan(layout, kind, out), step_, meanwhile);
     }
 
     void copy_kv(int32_t from_page, int32_t to_page, int32_t token_count) override {

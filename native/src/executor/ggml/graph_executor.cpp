@@ -33,8 +33,10 @@ public:
 
     const ExecutorInfo& info() const noexcept override { return info_; }
 
-    void step(std::span<const RowGroup> groups, OutputKind kind, std::span<float> out) override {
+    void step(std::span<const RowGroup> groups, OutputKind kind, std::span<float> out,
+              const Meanwhile& meanwhile) override {
         const StepLayout& layout = planner_.plan(groups, kind, out.size());
+        if (meanwhile) meanwhile();  // the library's threads take no work before this one waits for them
         if (layout.row_count() == 0) return;
 
         const std::size_t nodes = DecoderGraph::graph_nodes(spec_, options_, layout.groups.size());
