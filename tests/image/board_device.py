@@ -12,6 +12,7 @@ from tests.lab.device import Device
 from tests.lab.fixtures import MakeDevice
 from tests.lab.forwarding import ForwardedPort
 from tests.service.appliance import DEPENDENCIES, PORT, READY_SECONDS, UNIT, dependencies_folder
+from tests.service.container_appliance import LAB_QUADLET
 
 from board_image.assembly import apply
 
@@ -32,9 +33,24 @@ IDENTITY_FILES = (
 
 
 class BoardDevice:
-    def __init__(self, make_device: MakeDevice, name: str, rootfs: Path, image: Path, network: Bridge) -> None:
-        self.device: Device = make_device(name, rootfs, read_only={DEPENDENCIES: dependencies_folder()}, bridge=network)
+    def __init__(
+        self,
+        make_device: MakeDevice,
+        name: str,
+        rootfs: Path,
+        image: Path,
+        network: Bridge,
+        *,
+        runs_containers: bool = False,
+    ) -> None:
+        """``runs_containers`` is for an image with a container's archive: the board needs nothing beside it then."""
+        read_only = {} if runs_containers else {DEPENDENCIES: dependencies_folder()}
+        self.device: Device = make_device(
+            name, rootfs, read_only=read_only, bridge=network, runs_containers=runs_containers
+        )
         self.device.boot_deadline_seconds = BOOT_DEADLINE_SECONDS
+        for unit in ("edgellm", "edgellm-prewarm") if runs_containers else ():
+            self.device.write(f"/etc/containers/systemd/{unit}.container.d/lab.conf", LAB_QUADLET)
         apply(image, self.device.root)
 
     def boot(self) -> BoardDevice:

@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 from tests.lab.bridge import Bridge
-from tests.lab.fixtures import device_folder, make_device, rootfs
+from tests.lab.fixtures import (
+    container_image,
+    container_rootfs,
+    device_folder,
+    image_archive,
+    make_device,
+    rootfs,
+)
 from tests.lab.rootfs import extended_rootfs
 from tests.service.conftest import model_folder, releases, say, wheel
 
-__all__ = ["device_folder", "make_device", "model_folder", "releases", "rootfs", "say", "wheel"]
+__all__ = ["container_image", "container_rootfs", "device_folder", "image_archive", "make_device", "model_folder"]
+__all__ += ["releases", "rootfs", "say", "wheel"]
 
 BOARD_PACKAGES = ("openssh-server", "avahi-daemon", "avahi-utils")
 

@@ -15,13 +15,21 @@ from edgellm.host.source import Source
 
 REPOSITORY = "localhost/edgellm"
 CURRENT = f"{REPOSITORY}:current"
-PREWARM_UNIT = "usr/share/containers/systemd/edgellm-prewarm.container"
+PREWARM_FILE = "edgellm-prewarm.container"
+PREWARM_UNIT = f"usr/share/containers/systemd/{PREWARM_FILE}"
+# Where podman looks for changes to it; of two of one name the later folder's counts.
+DROP_IN_FOLDERS = ("usr/share/containers/systemd", "etc/containers/systemd", "run/containers/systemd")
 PREWARM_NAME = "edgellm-prewarm-upgrade"
 PREWARM_DEADLINE_SECONDS = 4 * 3600.0  # a large model is fetched and built in it
 LOAD_DEADLINE_SECONDS = 3600.0
 # Room for the layers and for the copy that podman unpacks, by whether the archive is compressed.
 PLAIN_FACTOR, COMPRESSED_FACTOR = 2.2, 5.0
 COMPRESSED_BEGINNINGS = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")
+# An image changes the host in the host's own root and with its systemd, which answers only processes that it can see.
+RUN_INSTALL = (
+    *("podman", "run", "--rm", "--pull=never", "--log-driver=none", "--no-healthcheck", "--network=none"),
+    *("--privileged", "--pid=host", "--user=0:0", "--volume=/:/host"),
+)
 _OPTIONS = {  # keys of a Quadlet file: options of podman run
     "AddDevice": "--device",
     "DropCapability": "--cap-drop",
@@ -29,6 +37,7 @@ _OPTIONS = {  # keys of a Quadlet file: options of podman run
     "Network": "--network",
     "PidsLimit": "--pids-limit",
     "Tmpfs": "--tmpfs",
+    "Ulimit": "--ulimit",
     "Volume": "--volume",
 }
 _ID = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
@@ -127,35 +136,9 @@ class ContainerReleases:
         run(["podman", "tag", release.digest, CURRENT])
 
     def install(self, release: Release) -> None:
-        lines = self._unit_lines()
+        lines = self._lines(self._unit)
         gpu = "auto" if not lines else "yes" if any(line.startswith("AddDevice=") for line in lines) else "no"
-        run(
-            [
-                *(
-                    "podman",
-                    "run",
-                    "--rm",
-                    "--pull=never",
-                    "--network=none",
-                    "--user=0:0",
-                    "--security-opt=label=disable",
-                ),
-                *(
-                    "--volume=/:/host",
-                    release.digest,
-                    "install",
-                    "--mode",
-                    "container",
-                    "--gpu",
-                    gpu,
-                    "--root",
-                    "/host",
-                ),
-            ]
-        )
-        # The image has no programs for these; the host has.
-        run(["systemd-sysusers"])
-        attempt(["systemd-tmpfiles", "--create"])
+        run([*RUN_INSTALL, release.digest, "install", "--mode", "container", "--gpu", gpu, "--root", "/host"])
 
     def drop(self, release: Release) -> None:
         """The image itself goes where nothing else has it."""
@@ -171,24 +154,45 @@ class ContainerReleases:
 
     def _run_options(self, *options: str) -> list[str]:
         """As the prewarming unit runs it: the same user, mounts, devices and limits."""
-        fixed = ["run", "--rm", "--pull=never", "--user=780:780", "--read-only", "--security-opt=no-new-privileges"]
+        fixed = ["run", "--rm", "--pull=never", "--no-healthcheck", "--user=780:780", "--read-only"]
+        fixed = [*fixed, "--security-opt=no-new-privileges"]
         own = {option.split("=")[0] for option in options}
         return [*fixed, *options, *(one for one in self._unit_options() if one.split("=")[0] not in own)]
 
     def _unit_options(self) -> Iterator[str]:
-        for line in self._unit_lines():
-            key, _, value = line.partition("=")
+        for key, value in self._unit_settings():
             if key in _OPTIONS:
                 yield f"{_OPTIONS[key]}={value}"
             elif key == "PodmanArgs":
                 yield from (word for word in value.split() if not word.startswith("--stop-timeout"))
 
-    def _unit_lines(self) -> list[str]:
+    def _unit_settings(self) -> Sequence[tuple[str, str]]:
+        """Of the unit and what an administrator changed in it, as podman reads them; none where it is not installed."""
+        settings: list[tuple[str, str]] = []
+        for file in [self._unit, *self._drop_ins()] if self._unit.exists() else []:
+            section = ""
+            for line in map(str.strip, self._lines(file)):
+                key, sign, value = (part.strip() for part in line.partition("="))
+                if line.startswith("["):
+                    section = line
+                elif section == "[Container]" and sign and not line.startswith(("#", ";")):
+                    # An empty value takes back what was there before.
+                    settings = [*settings, (key, value)] if value else [one for one in settings if one[0] != key]
+        return settings
+
+    @property
+    def _unit(self) -> Path:
+        return self._paths.at(PREWARM_UNIT)
+
+    def _drop_ins(self) -> Sequence[Path]:
+        folders = (self._paths.at(folder) / f"{PREWARM_FILE}.d" for folder in DROP_IN_FOLDERS)
+        by_name = {file.name: file for folder in folders for file in folder.glob("*.conf")}
+        return [by_name[name] for name in sorted(by_name)]
+
+    def _lines(self, file: Path) -> list[str]:
         try:
-            return self._paths.at(PREWARM_UNIT).read_text().splitlines()
+            return file.read_text().splitlines()
         except FileNotFoundError:
             return []  # not installed yet
         except OSError as error:
-            raise UpgradeError(
-                f"{self._paths.at(PREWARM_UNIT)}: {error.strerror} — run edgellm install again"
-            ) from None
+            raise UpgradeError(f"{file}: {error.strerror} — run edgellm install again") from None

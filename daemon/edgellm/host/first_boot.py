@@ -17,7 +17,7 @@ from edgellm.durable_file import make_private_folder, replace_link, sync_folder,
 from edgellm.errors import ConfigError, FirstBootError
 from edgellm.host.board_name import take_name
 from edgellm.host.commands import Said, attempt
-from edgellm.host.container_releases import CURRENT
+from edgellm.host.container_releases import CURRENT, RUN_INSTALL
 from edgellm.host.first_boot_state import BootStep, FirstBootState
 from edgellm.host.paths import HostPaths
 from edgellm.host.redaction import DEVICE_KEY_FILE
@@ -180,8 +180,7 @@ class FirstBoot:
         if program.exists():
             self._demand([str(program), "install", "--mode", "venv"])
         else:
-            here = [*PODMAN_RUN, "--network=none", "--user=0", "--volume=/:/host", CURRENT]
-            self._demand([*here, "install", "--mode", "container", "--root", "/host"])
+            self._demand([*RUN_INSTALL, CURRENT, "install", "--mode", "container", "--root", "/host"])
             self._demand(["systemctl", "daemon-reload"])
         self._demand(["systemctl", "--no-block", "start", *UNITS])
         return ", ".join(UNITS)

@@ -1,0 +1,140 @@
+"""An offline bundle with a container image, on a device that no route leads out of: installed, upgraded and undone."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.image.bundles import STICK, Publisher, exported_engine
+from tests.image.image_releases import ImageReleases
+from tests.lab.container_image import CURRENT, BuiltImage
+from tests.lab.fixtures import MakeDevice
+from tests.lab.podman import Podman
+from tests.service.appliance import UNIT
+from tests.service.conftest import Say
+from tests.service.container_appliance import CONTAINER, LAB_QUADLET, ContainerAppliance
+from tests.service.release_wheels import BROKEN
+from tests.service.upgrading import releases_of, upgrade
+from tests.unit.host.conftest import make_key
+
+import edgellm
+
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
+MODEL = "smollm2-135m-instruct"
+INSTALL_SECONDS = 600.0
+LATER = "0.9.0"
+
+
+@pytest.fixture(scope="module")
+def publisher(device_folder: Path) -> Publisher:
+    folder = device_folder / "container-publisher"
+    folder.mkdir()
+    return Publisher(device_folder / "container-stick", make_key(folder / "key"))
+
+
+@pytest.fixture(scope="module")
+def images(container_image: BuiltImage, device_folder: Path) -> Iterator[ImageReleases]:
+    podman = Podman(device_folder / "container-store", container_image.images)
+    try:
+        yield ImageReleases(podman, container_image.name, device_folder / "container-releases")
+    finally:
+        podman.remove()
+
+
+@pytest.fixture(scope="module")
+def first_bundle(publisher: Publisher, image_archive: Path, device_folder: Path, model_folder: Path) -> str:
+    """Its name below the stick."""
+    inputs = device_folder / "container-inputs"
+    shutil.copytree(model_folder, inputs / "cache/models" / model_folder.name)
+    publisher.bundle(
+        "first",
+        *("--image-archive", image_archive, "--engine", exported_engine(MODEL, inputs), "--model", model_folder),
+        *("--config", publisher.folder / "edgellm.toml", "--floor", edgellm.__version__),
+    )
+    return "first"
+
+
+@pytest.fixture(scope="module")
+def board(make_device: MakeDevice, container_rootfs: Path, publisher: Publisher) -> ContainerAppliance:
+    """With podman and nothing of edgellm; its network is loopback alone."""
+    device = make_device("offline-quadlet", container_rootfs, read_only={STICK: publisher.folder}, runs_containers=True)
+    for unit in ("edgellm", "edgellm-prewarm"):
+        device.write(f"/etc/containers/systemd/{unit}.container.d/lab.conf", LAB_QUADLET)
+    device.boot()
+    return ContainerAppliance(device)
+
+
+def install(board: ContainerAppliance, bundle: str, *options: str) -> tuple[int, str]:
+    program = f"{STICK}/{bundle}/install.sh"
+    done = board.device.run("sh", program, *options, check=False, deadline_seconds=INSTALL_SECONDS)
+    return done.code, done.output
+
+
+def serving_version(board: ContainerAppliance) -> str:
+    """Of the container that answers."""
+    return board.device.run("podman", "exec", CONTAINER, "edgellm", "--version").output.split()[-1]
+
+
+def images_of(board: ContainerAppliance) -> list[str]:
+    return board.device.run("podman", "images", "--format={{.Repository}}:{{.Tag}}").output.split()
+
+
+def test_an_image_with_a_changed_bit_is_refused_and_never_loaded(
+    board: ContainerAppliance, publisher: Publisher, first_bundle: str
+) -> None:
+    publisher.tampered(first_bundle, "image.tar")
+    code, said = install(board, "tampered", "--key", f"{STICK}/publisher.pub")
+    assert code == 77, said
+    assert f"{STICK}/tampered/image.tar" in said
+    assert images_of(board) == []
+
+
+def test_it_installs_without_any_route_and_serves(board: ContainerAppliance, first_bundle: str, say: Say) -> None:
+    assert board.device.run("ip", "route").output == ""
+    began = time.monotonic()
+    code, said = install(board, first_bundle, "--key", f"{STICK}/publisher.pub")
+    assert code == 0, said
+    say(f"offline bundle with an image: from the stick to READY {time.monotonic() - began:.1f} s")
+    assert serving_version(board) == edgellm.__version__
+    assert board.chat().status_code == 200
+    assert board.device.unit(UNIT, "UnitFileState")["UnitFileState"] == "generated"
+    listed = releases_of(board)
+    assert (listed["current"]["kind"], listed["version_floor"]) == ("container", edgellm.__version__)
+    assert MODEL in board.command("engine", "list").output
+    board.device.reboot()
+    board.wait_until_it_answers()
+
+
+def test_a_bundle_upgrades_an_earlier_install_and_goes_back(
+    board: ContainerAppliance, publisher: Publisher, images: ImageReleases, say: Say
+) -> None:
+    publisher.bundle("later", "--image-archive", images.archive("later", LATER))
+    code, said = install(board, "later")
+    assert code == 0, said
+    assert serving_version(board) == LATER
+    assert board.chat().status_code == 200
+    listed = releases_of(board)
+    assert listed["current"]["version"] == LATER
+    assert [(one["version"], one["present"]) for one in listed["kept"]] == [(edgellm.__version__, True)]
+    say(f"containers: down {listed['last']['downtime_seconds']:.1f} s in an upgrade")
+    back = upgrade(board, "--rollback")
+    assert back.code == 0, back.output
+    assert serving_version(board) == edgellm.__version__
+    assert board.chat().status_code == 200
+
+
+def test_a_bundle_whose_image_is_broken_is_undone(
+    board: ContainerAppliance, publisher: Publisher, images: ImageReleases
+) -> None:
+    file, change = BROKEN["ends-at-its-start"]
+    publisher.bundle("broken", "--image-archive", images.archive("broken", "0.9.9", {file: change}))
+    before = images_of(board)
+    code, said = install(board, "broken")
+    assert code == 76, said
+    assert serving_version(board) == edgellm.__version__
+    assert board.chat().status_code == 200
+    assert CURRENT in before
+    assert sorted(images_of(board)) == sorted(before)

@@ -1,0 +1,72 @@
+"""How an upgrade runs a container to prepare a release: as the prewarming unit does, an administrator's changes too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgellm.host.container_releases import PREWARM_UNIT, ContainerReleases
+from edgellm.host.paths import HostPaths
+
+UNIT = """# Of edgellm install.
+[Unit]
+Description=edgellm
+[Container]
+Image=localhost/edgellm:current
+PodmanArgs=--no-healthcheck --stop-timeout=85
+Network=host
+PidsLimit=2048
+#Volume=/commented:/out
+Volume=/var/lib/edgellm:/var/lib/edgellm
+AddDevice=nvidia.com/gpu=all
+[Service]
+Environment=OF_THE_SERVICE=1
+"""
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> HostPaths:
+    write(tmp_path, PREWARM_UNIT, UNIT)
+    return HostPaths(tmp_path)
+
+
+def write(root: Path, name: str, text: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(text)
+
+
+def options(paths: HostPaths, *own: str) -> list[str]:
+    """Beside those that all have."""
+    return ContainerReleases(paths)._run_options(*own)[7:]
+
+
+def test_user_mounts_devices_and_limits_are_those_of_the_unit(paths: HostPaths) -> None:
+    assert ContainerReleases(paths)._run_options()[:2] == ["run", "--rm"]
+    assert options(paths) == [
+        *("--no-healthcheck", "--network=host", "--pids-limit=2048"),
+        *("--volume=/var/lib/edgellm:/var/lib/edgellm", "--device=nvidia.com/gpu=all"),
+    ]
+    assert options(paths, "--network=none")[:3] == ["--network=none", "--no-healthcheck", "--pids-limit=2048"]
+    assert options(HostPaths(paths.root / "without")) == []
+
+
+def test_changes_of_an_administrator_hold_in_an_upgrade_too(paths: HostPaths) -> None:
+    shared, own = (f"{folder}/containers/systemd/edgellm-prewarm.container.d" for folder in ("usr/share", "etc"))
+    write(paths.root, f"{shared}/10-disk.conf", "[Container]\nVolume=/nowhere:/nowhere\n")
+    write(paths.root, f"{own}/10-disk.conf", "[Container]\nVolume = /mnt/disk:/mnt/disk\n[Service]\nVolume=/no:/no\n")
+    write(paths.root, f"{own}/20-limits.conf", "[Container]\nPidsLimit=\nPidsLimit=64\nUlimit=nofile=10:10\n")
+    write(paths.root, f"{own}/30-gpu.conf.off", "[Container]\nAddDevice=/dev/fuse\n")
+    found = options(paths)
+    assert [one for one in found if one.startswith("--volume")] == [
+        "--volume=/var/lib/edgellm:/var/lib/edgellm",
+        "--volume=/mnt/disk:/mnt/disk",
+    ]
+    assert [one for one in found if "limit" in one] == ["--pids-limit=64", "--ulimit=nofile=10:10"]
+    assert "--device=nvidia.com/gpu=all" in found
+    assert "--device=/dev/fuse" not in found
+
+
+def test_a_drop_in_without_the_unit_is_of_no_release(tmp_path: Path) -> None:
+    write(tmp_path, "etc/containers/systemd/edgellm-prewarm.container.d/1.conf", "[Container]\nPidsLimit=1\n")
+    assert options(HostPaths(tmp_path)) == []
