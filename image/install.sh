@@ -34,6 +34,10 @@ while [ $# -gt 0 ]; do
 done
 case $mode in '' | venv | container) ;; *) refuse 64 "--mode is venv or container, not $mode" ;; esac
 [ -n "$verify_only" ] || [ "$(id -u)" = 0 ] || refuse 77 "this changes the system — run it as root"
+if [ -z "$verify_only" ] && ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    if command -v python3 >/dev/null; then found=$(python3 --version 2>&1 || true); else found=missing; fi
+    refuse 69 "edgellm needs Python 3.11 or newer, and python3 here is $found"
+fi
 command -v ssh-keygen >/dev/null || refuse 69 "ssh-keygen is not here, and checks the signature — install openssh-client"
 
 work=$(mktemp -d)
@@ -92,7 +96,8 @@ if [ -f /usr/local/lib/edgellm/installed.json ]; then
     exec python3 -I host.pyz upgrade "$here"
 fi
 if [ -z "$mode" ]; then
-    if [ -f image.tar ] && command -v podman >/dev/null; then mode=container; else mode=venv; fi
+    mode=venv
+    if [ -f image.tar ] && { [ ! -d wheels ] || command -v podman >/dev/null; }; then mode=container; fi
 fi
 if [ -f edgellm.toml ] && [ ! -f /etc/edgellm/edgellm.toml ]; then
     mkdir -p /etc/edgellm

@@ -26,11 +26,15 @@ TOOL = """#!/bin/sh
 exit "${FLASH_EXIT-0}"
 """
 RELEASE = "# R{major} (release), REVISION: {minor}, GCID: 1, BOARD: generic, EABI: aarch64, DATE: Mon Jan 1 2026\n"
-# The command as it is, on a machine with a large disk.
+# The command as it is, on a machine with a large disk, or as the test has it.
 COMMAND = """
-import sys
+import os, platform, sys
 from board_image import flash_command
-flash_command.free_bytes = lambda folder: 10**12
+flash_command.free_bytes = lambda folder: int(os.environ.get("FREE_BYTES", 10**12))
+if "HOST_MACHINE" in os.environ:
+    platform.machine = lambda: os.environ["HOST_MACHINE"]
+if "HOST_USER" in os.environ:
+    os.geteuid = lambda: int(os.environ["HOST_USER"])
 sys.exit(flash_command.main(sys.argv[1:]))
 """
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="flashing hosts are x86_64")
@@ -84,12 +88,13 @@ class FlashingHost:
             command, capture_output=True, text=True, check=False, env={**os.environ, **places, **environ}
         )
 
-    def refused(self, *options: str) -> str:
+    def refused(self, *options: str, dry_run: bool = True, **environ: str) -> str:
         """What is said; nothing was touched."""
-        done = self.flash("--dry-run", *options)
+        done = self.flash(*(["--dry-run"] if dry_run else []), *options, **environ)
         assert done.returncode == 78, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
+        assert done.stderr.count("\n") == 1
         assert not self.was_called
+        assert not (self.tegra / "rootfs/usr").exists()
         return done.stderr
 
     @property
@@ -175,6 +180,21 @@ def test_a_damaged_image_is_refused_by_name(host: FlashingHost) -> None:
         stream.seek(1000)
         stream.write(b"x")
     assert "overlay.tar is not what SHA256SUMS says" in host.refused()
+
+
+def test_a_host_that_cannot_flash_is_told_why(host: FlashingHost) -> None:
+    """Without --dry-run too: all is checked before anything is unpacked."""
+    for dry_run in (True, False):
+        said = host.refused(dry_run=dry_run, FREE_BYTES=str(39 * 10**9), HOST_USER="0")
+        assert f"{host.tegra} has 39.0 GB free, and flashing needs 40.0 GB" in said
+        said = host.refused(dry_run=dry_run, HOST_MACHINE="aarch64", HOST_USER="0")
+        assert "NVIDIA's flashing tools run on x86_64, and this machine is aarch64" in said
+        (host.programs / "lsusb").rename(host.programs / "away")
+        said = host.refused(dry_run=dry_run, PATH=str(host.programs), HOST_USER="0")
+        assert "lsusb is not on this machine — apt install usbutils" in said
+        (host.programs / "away").rename(host.programs / "lsusb")
+    assert "flashing needs root — run it with sudo" in host.refused(dry_run=False, HOST_USER="1000")
+    assert host.flash("--dry-run", HOST_USER="1000").returncode == 0
 
 
 def test_a_tool_that_fails_is_said_with_its_code(host: FlashingHost) -> None:

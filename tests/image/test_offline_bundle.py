@@ -9,7 +9,6 @@ import re
 import shutil
 import tarfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,8 @@ from tests.service.conftest import Say
 from tests.service.release_wheels import BROKEN, ReleaseWheels
 from tests.service.upgrading import releases_of, serving_version, upgrade
 from tests.unit.host.conftest import make_key
+
+from edgellm.service.pairing.code import PairingCode
 
 pytestmark = pytest.mark.system
 MODEL = "smollm2-135m-instruct"
@@ -100,6 +101,25 @@ def test_a_bundle_of_nobody_who_is_trusted_is_refused(board: Appliance, first_bu
     assert system_of(board) == []
 
 
+@pytest.mark.parametrize(
+    ("python", "found"), [('[ "$1" = -c ] && exit 1; echo Python 3.10.12', "Python 3.10.12"), (None, "missing")]
+)
+def test_a_machine_without_the_python_that_it_takes_is_told(
+    board: Appliance, first_bundle: str, python: str | None, found: str
+) -> None:
+    tools = ("sh", "env", "dirname", "id", "rm", "mktemp")
+    board.device.run("sh", "-c", f"rm -rf /root/bin; mkdir /root/bin; ln -s $(which {' '.join(tools)}) /root/bin")
+    if python is not None:
+        board.device.write("/root/bin/python3", f"#!/bin/sh\n{python}\n", 0o755)
+    program = f"{STICK}/{first_bundle}/install.sh"
+    refused = board.device.run("env", "PATH=/root/bin", "sh", program, "--key", f"{STICK}/publisher.pub", check=False)
+    assert refused.code == 69
+    assert "install: edgellm needs Python 3.11 or newer, and python3 here is " in refused.output
+    assert found in refused.output
+    assert refused.output.count("\n") == 1
+    assert system_of(board) == []
+
+
 def test_it_installs_without_any_route_and_serves(board: Appliance, first_bundle: str, say: Say) -> None:
     assert board.device.run("ip", "route").output == ""
     began = time.monotonic()
@@ -160,31 +180,41 @@ def test_a_bundle_whose_release_is_broken_is_undone(
     assert board.chat().status_code == 200
 
 
-def canaries(board: Appliance) -> Iterator[str]:
+def canaries(board: Appliance) -> list[str]:
     """Planted where secrets are, and where text of people is; what must not be seen of each."""
     run, key_of = board.device.run, board.device.run("/usr/local/bin/edgellm", "keys", "add", "canary")
-    yield next(line for line in key_of.output.splitlines() if re.fullmatch(r"edgellm-\S{40,}", line))
-    board.device.write("/etc/edgellm/credentials/hub-token", f"{CANARY}-token\n", 0o640)
+    key = next(line for line in key_of.output.splitlines() if re.fullmatch(r"edgellm-\S{40,}", line))
+    code = str(PairingCode.make())
+    secret_files = {
+        "/etc/edgellm/credentials/hub-token": f"{CANARY}-token\n",
+        "/etc/edgellm/tls/ca.key": f"-----BEGIN PRIVATE KEY-----\n{CANARY}-authority\n-----END PRIVATE KEY-----\n",
+        "/var/lib/edgellm-host/device-key": f"{CANARY}-device\n",
+    }
+    for name, text in secret_files.items():
+        board.device.write(name, text, 0o640)
     board.drop_in("50-token", f'[Service]\nEnvironment="HF_TOKEN={CANARY}-environment"\n')
+    # Somebody careless: what the board keeps is in the journal.
+    careless = f"ExecStartPre=+/bin/cat {' '.join(secret_files)}\nExecStartPre=+/bin/echo {key} {code}\n"
+    board.drop_in("60-careless", f"[Service]\n{careless}")
     board.configure(
         f'# {CANARY}-comment\n[server]\napi_keys_file = "/run/credentials/edgellm.service/api-keys"\n'
-        f'[records]\nfile = "/var/lib/edgellm/records.jsonl"\ninclude_text = true\n[log]\nlevel = "debug"\n'
+        f'[records]\nfile = "/var/lib/edgellm/records.jsonl"\ninclude_text = true\n'
+        f'[log]\nlevel = "debug"  # {CANARY}-trailing\n'
     )
     run("systemctl", "restart", UNIT)
-    yield CANARY
+    return [key, code, CANARY]
 
 
 def test_a_report_holds_no_prompt_and_no_key(board: Appliance, say: Say) -> None:
     key, *texts = canaries(board)
-    bearer = {"Authorization": f"Bearer {key}"}
     prompt = [{"role": "user", "content": f"Say {CANARY}-prompt."}]
     answers = [
-        board.request("/v1/chat/completions", body, **headers)
-        for body, headers in (
-            ({"messages": prompt, "max_tokens": 8}, bearer),
-            ({"messages": prompt, "max_tokens": -1}, bearer),
-            ({"messages": prompt, "stop": [f"{CANARY}-stop"], "no_such_field": f"{CANARY}-field"}, bearer),
-            ({"messages": prompt}, {"Authorization": f"Bearer {CANARY}-guess"}),
+        board.request("/v1/chat/completions", body, Authorization=f"Bearer {used}")
+        for body, used in (
+            ({"messages": prompt, "max_tokens": 8}, key),
+            ({"messages": prompt, "max_tokens": -1}, key),
+            ({"messages": prompt, "stop": [f"{CANARY}-stop"], "no_such_field": f"{CANARY}-field"}, key),
+            ({"messages": prompt}, f"{CANARY}-guess"),
         )
     ]
     assert [answer.status_code for answer in answers] == [200, 400, 400, 401]
@@ -203,6 +233,7 @@ def test_a_report_holds_no_prompt_and_no_key(board: Appliance, say: Say) -> None
             assert secret not in text, name
     assert "0.2.0" in texts_of["releases/releases.json"]
     assert "listening on" in texts_of["journal/edgellm.service.txt"]
+    assert texts_of["journal/edgellm.service.txt"].count("[removed]") >= 5, "what was in the journal was not planted"
     assert '"smollm2-135m-instruct"' in texts_of["service/models.json"]
     assert any(name.startswith("engines/") and name.endswith("manifest.json") for name in texts_of)
     assert {"service/health.json", "service/metrics.txt", "service/edgellm.toml", "README.txt"} <= set(texts_of)

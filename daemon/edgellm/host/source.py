@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
+import tarfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -75,6 +76,8 @@ def open_source(text: str, kind: Kind, paths: HostPaths, *, sha256: str | None =
             raise ReleaseSourceError(f"{path.name} is no wheel of edgellm — {_EXPECTED}")
         source = Source(Kind.VENV, wheels=[path])
     else:
+        if _is_packed_bundle(path):
+            raise ReleaseSourceError(f"{text} is a bundle in one file — unpack it (tar -xf {text}) and give its folder")
         source = Source(Kind.CONTAINER, image=path)
     _of_kind(source, kind)
     if sha256 is not None:
@@ -83,6 +86,14 @@ def open_source(text: str, kind: Kind, paths: HostPaths, *, sha256: str | None =
     elif keys := trusted_keys(paths):
         verify_signature(path, path.with_name(path.name + SIGNATURE_SUFFIX), keys)
     return source
+
+
+def _is_packed_bundle(path: Path) -> bool:
+    try:
+        with tarfile.open(path, "r:") as archive:
+            return any(re.fullmatch(rf"[^/]+/{re.escape(MANIFEST_SIGNATURE)}", name) for name in archive.getnames())
+    except (OSError, tarfile.TarError):
+        return False
 
 
 def _open_folder(folder: Path, kind: Kind, paths: HostPaths) -> Source:

@@ -17,6 +17,7 @@ from tests.image.container_archives import container_archive
 
 from edgellm.errors import EdgeLLMError, ReleaseSourceError, ReleaseUntrustedError
 from edgellm.host.archives import ZSTD_BEGINNING
+from edgellm.host.bundle_maker import write_archive
 from edgellm.host.bundle_manifest import read_manifest
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind
@@ -118,6 +119,14 @@ def test_the_same_inputs_give_the_same_bytes(whole: Path, tmp_path: Path, signin
         assert bytes_of(tmp_path / name / "bundle") == bytes_of(whole)
         archives.append(archive.read_bytes())
     assert archives[0] == archives[1]
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_one_that_is_still_packed_is_said_to_be(tmp_path: Path, whole: Path, paths: HostPaths, kind: Kind) -> None:
+    packed = tmp_path / "bundle.tar"
+    write_archive(whole, packed)
+    with pytest.raises(ReleaseSourceError, match=rf"is a bundle in one file — unpack it \(tar -xf {packed}\)"):
+        open_source(str(packed), kind, paths)
 
 
 def test_it_has_everything_and_says_so(whole: Path) -> None:
