@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from edgellm.engines.progress import ProgressCallback, ignore_progress
@@ -24,6 +22,7 @@ from edgellm.runtime.batch import generate_all
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.direct_admission import DirectAdmission
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest
+from edgellm.runtime.http_serving import OpenModel
 from edgellm.runtime.llm_options import (
     DEFAULT_ENGINE_CACHE_GB,
     DEFAULT_PORT,
@@ -51,7 +50,7 @@ IN_FLIGHT_WAITING_PERMITS = 16
 BLOCKING_PERMITS = 1
 
 
-class LLM:
+class LLM(OpenModel):
     """Loads on construction and serves until ``close()``. Every method may be called from any thread.
 
     ``model`` is a catalogue name, a GGUF file or a safetensors folder. Defaults of None depend on the runtime: in
@@ -326,14 +325,10 @@ class LLM:
         check_parser_names(reasoning_parser=reasoning_parser, tool_call_parser=tool_call_parser)
         if allowed_local_media_path:
             raise ConfigError("allowed_local_media_path: this model takes no media")
-        # The application lies above this package; it is looked up by name, so that the layers below stay importable
-        # without it.
-        application = importlib.import_module("edgellm.service.model_server")
-        application.serve_model(
-            self,
+        self._serve(
+            served_model_name=served_model_name,
             host=host,
             port=port,
-            served_model_name=served_model_name or self.model_id,
             api_key=api_key,
             reasoning_parser=reasoning_parser,
             tool_call_parser=tool_call_parser,
@@ -352,15 +347,6 @@ class LLM:
             self._loaded.driver.drain()
             self._admission.wait_until_free()
             self._loaded.close()
-
-    def __enter__(self) -> Self:
-        self._ensure_open()
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _ensure_open(self) -> None:
         if self._closed:

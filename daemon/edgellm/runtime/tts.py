@@ -6,7 +6,6 @@ worker process of the voice's own.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import re
@@ -15,8 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +23,7 @@ from edgellm.engines.piper_voice import is_piper_voice, resolve_piper_voice, voi
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.errors import (
     CheckpointError,
+    ClosedError,
     ConfigError,
     RequestError,
     RuntimeUnavailableError,
@@ -34,6 +33,7 @@ from edgellm.media.speech_encoder import Resampler, Samples, speech_encoder
 from edgellm.runtime.audio_params import AudioParams
 from edgellm.runtime.capabilities import Capabilities, Speech, Voice
 from edgellm.runtime.generation import SpeechPrompt
+from edgellm.runtime.http_serving import OpenModel
 from edgellm.runtime.llm_options import DEFAULT_PORT, DEFAULT_QUEUE_TIMEOUT_SECONDS, DEFAULT_QUEUED_REQUESTS
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.speech_front_end import SPEECH_INPUT_CHARACTERS_MAX, check_speech_prompt
@@ -83,7 +83,7 @@ class SpokenText:
         return sum(len(part) for part in self.parts)
 
 
-class TTS:
+class TTS(OpenModel):
     """Standalone text to speech: one voice, or several speakers of one model. One speech at a time; thread-safe.
 
     ``TTS("voice")`` takes the catalogue's voice, a Piper ``.onnx`` file, or a folder with one.
@@ -117,7 +117,7 @@ class TTS:
         self._voice = _load(source.weights, source.config, threads)
         self._lock = Lock()
         self._is_closed = False
-        self.model_id = source.model_id
+        self._model_id = source.model_id
         self.bundle_dir = str(source.weights.parent)
         names = list(self._facts.speakers) or [self._facts.name]
         self.capabilities = Capabilities(
@@ -144,7 +144,7 @@ class TTS:
 
     def list_voices(self) -> list[str]:
         """Names that ``AudioParams.voice`` takes, sorted. Raises RuntimeError once it is closed."""
-        self._check_open()
+        self._ensure_open()
         return sorted(voice.name for voice in self.capabilities.speech.voices)
 
     def generate_speech_stream(self, text: str, audio_params: AudioParams | None = None) -> Iterator[StreamDelta]:
@@ -156,7 +156,7 @@ class TTS:
         """
         params = audio_params or AudioParams()
         params.check_no_talker()
-        self._check_open()
+        self._ensure_open()
         voice = self.capabilities.speech.default_voice if params.voice is None else params.voice
         spoken = self.prepare(SpeechPrompt(text, voice, params.speed))
         return self._locked(spoken)
@@ -175,6 +175,11 @@ class TTS:
             )
         numbers = [self._voice.phonemes_to_ids(part) for part in parts]
         return SpokenText(numbers, self._facts.speakers.get(prompt.voice), prompt.speed)
+
+    @property
+    def model_id(self) -> str:
+        """The name of the voice."""
+        return self._model_id
 
     def speak(
         self, spoken: SpokenText, prompt: SpeechPrompt, is_cancelled: Callable[[], bool]
@@ -204,14 +209,11 @@ class TTS:
         """Serve speech over HTTP until interrupted, then close; routes for text refuse it. Binds 127.0.0.1 unless there
         is a key.
         """
-        self._check_open()
-        # The application lies above this package, as for LLM.
-        application = importlib.import_module("edgellm.service.model_server")
-        application.serve_model(
-            self,
+        self._ensure_open()
+        self._serve(
+            served_model_name=served_model_name,
             host=host,
             port=port,
-            served_model_name=served_model_name or self.model_id,
             api_key=api_key,
             max_queued_requests=max_queued_requests,
             queue_timeout_seconds=queue_timeout,
@@ -223,22 +225,13 @@ class TTS:
         with self._lock:
             self._voice = None
 
-    def __enter__(self) -> Self:
-        self._check_open()
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _check_open(self) -> None:
+    def _ensure_open(self) -> None:
         if self._is_closed:
-            raise RuntimeError("this TTS is closed")
+            raise ClosedError("this voice was closed")
 
     def _locked(self, spoken: SpokenText) -> Iterator[StreamDelta]:
         with self._lock:
-            self._check_open()
+            self._ensure_open()
             for pcm, frames in self._pcm(spoken, lambda: False):
                 if pcm:
                     yield StreamDelta(audio_bytes=pcm, audio_frames=frames)

@@ -22,6 +22,7 @@ from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.catalogue import CATALOGUE, install
 from edgellm.errors import (
     CheckpointError,
+    ClosedError,
     ConfigError,
     RequestError,
     RuntimeUnavailableError,
@@ -200,7 +201,7 @@ def test_load_model_gives_a_voice_and_a_closed_one_says_so(tmp_path: Path) -> No
     made.close()
     made.close()
     for use in (made.list_voices, made.__enter__, lambda: made.generate_speech_stream("x")):
-        with pytest.raises(RuntimeError, match="closed"):
+        with pytest.raises(ClosedError, match="closed"):
             use()
 
 
