@@ -14,12 +14,15 @@ from pathlib import Path
 from tests.bench.executor_comparison import (
     compare_beside_a_neighbour,
     compare_with_a_long_context,
+    compare_with_a_very_long_context,
     compare_with_memory,
+    compare_with_short_prompts,
 )
 from tests.bench.front_end_comparison import compare_front_ends
 from tests.bench.front_end_memory import front_end_memory
 from tests.bench.http_comparison import Finding, compare_second_turn, compare_with_direct
 from tests.bench.lane_comparison import compare_lanes, compare_recovery, compare_replicas
+from tests.bench.larger_shape import write_half_billion_shape
 from tests.bench.machine import CpuTicks, describe_machine
 from tests.bench.request_costs import request_costs
 from tests.bench.results_table import README, findings_table, runtime_table, write_results
@@ -82,7 +85,13 @@ def measure_executor(folder: Path, rounds: int) -> list[Finding]:
         findings += compare_with_a_long_context(model, rounds)
         say(f"{model.name} beside a busy neighbour: {rounds} rounds")
         findings += compare_beside_a_neighbour(model, rounds)
-    return findings
+    smallest = compared_models(folder)[0]
+    say(f"{smallest.name} with a very long context")
+    findings += compare_with_a_very_long_context(smallest, rounds)
+    say(f"a model of 0.5 billion weights: {rounds} rounds")
+    gguf_file = write_half_billion_shape(folder / "half-billion.Q4_1.gguf", "Q4_1")
+    bundle = bundle_of(gguf_file, folder / "cache").directory
+    return findings + compare_with_short_prompts(ComparedModel("Q4_1 of 0.5 billion", gguf_file, bundle), rounds)
 
 
 @contextmanager

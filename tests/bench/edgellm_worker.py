@@ -12,15 +12,13 @@ from tests.bench.worker_loop import serve_requests
 
 from edgellm.runtime.native_module import load_native_module
 
-CONTEXT_TOKENS_PER_SEQUENCE = 2048
-
 
 class EdgeLLMContender:
-    def __init__(self, bundle_directory: str, threads: int, sequences: int) -> None:
+    def __init__(self, bundle_directory: str, threads: int, sequences: int, context_tokens: int) -> None:
         self._module: Any = load_native_module(os.environ)
         options = self._module.RuntimeOptions()
         options.threads = threads
-        options.max_kv_tokens = CONTEXT_TOKENS_PER_SEQUENCE
+        options.max_kv_tokens = context_tokens
         start = time.perf_counter()
         self._engine = self._module.RequestEngine(bundle_directory, max_batch_size=sequences, options=options)
         self._load_seconds = time.perf_counter() - start
@@ -54,4 +52,4 @@ class EdgeLLMContender:
 
 
 if __name__ == "__main__":
-    serve_requests(EdgeLLMContender(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    serve_requests(EdgeLLMContender(sys.argv[1], *map(int, sys.argv[2:])))

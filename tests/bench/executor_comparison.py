@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.bench.http_comparison import Finding
-from tests.bench.runtime_comparison import ComparedModel, prompt_of
+from tests.bench.runtime_comparison import CONTEXT_TOKENS_PER_SEQUENCE, ComparedModel, prompt_of
 from tests.bench.statistics_of_rounds import Spread, ratio_by_round
 from tests.bench.worker_process import WorkerProcess
 
@@ -23,6 +23,9 @@ MEMORY_SHARE_TARGET = 0.85
 LOAD_TARGET_SECONDS = 0.3
 SHORT_PROMPT_TOKENS = 16
 LONG_PROMPT_TOKENS = 1900
+VERY_LONG_PROMPT_TOKENS = 7900
+VERY_LONG_CONTEXT_TOKENS = 8192
+VERY_LONG_ROUNDS_MAX = 1  # llama.cpp reads the prompt for minutes
 DECODED_TOKENS = 128
 # llama.cpp decodes a few tokens a second beside a busy neighbour.
 DECODED_TOKENS_BESIDE_A_NEIGHBOUR = 16
@@ -56,12 +59,19 @@ def _decode_speed(contender: WorkerProcess, prompt_tokens: int, decoded_tokens: 
 
 
 def _compare_decoding(
-    model: ComparedModel, threads: int, rounds: int, prompt_tokens: int, decoded_tokens: int, clock: str
+    model: ComparedModel,
+    threads: int,
+    rounds: int,
+    prompt_tokens: int,
+    decoded_tokens: int,
+    clock: str,
+    context_tokens: int = CONTEXT_TOKENS_PER_SEQUENCE,
 ) -> tuple[list[float], list[float]]:
     """Tokens per second of ours and of llama.cpp, who goes first changing from round to round."""
+    arguments = (str(threads), "1", str(context_tokens))
     with (
-        WorkerProcess("tests.bench.edgellm_worker", str(model.bundle_directory), str(threads), "1") as ours,
-        WorkerProcess("tests.bench.llama_cpp_worker", str(model.gguf_file), str(threads), "1") as theirs,
+        WorkerProcess("tests.bench.edgellm_worker", str(model.bundle_directory), *arguments) as ours,
+        WorkerProcess("tests.bench.llama_cpp_worker", str(model.gguf_file), *arguments) as theirs,
     ):
         speeds: tuple[list[float], list[float]] = ([], [])
         for round_index in range(rounds):
@@ -96,6 +106,26 @@ def compare_with_a_long_context(model: ComparedModel, rounds: int) -> list[Findi
     )
 
 
+def compare_with_a_very_long_context(model: ComparedModel, rounds: int) -> list[Finding]:
+    ours, theirs = _compare_decoding(
+        model,
+        1,
+        min(rounds, VERY_LONG_ROUNDS_MAX),
+        VERY_LONG_PROMPT_TOKENS,
+        DECODED_TOKENS_OF_LONG_CONTEXT,
+        "cpu",
+        VERY_LONG_CONTEXT_TOKENS,
+    )
+    return _ratio_findings(
+        f"{model.name} decode after {VERY_LONG_PROMPT_TOKENS:,} tokens, 1 thread, CPU", ours, theirs, None
+    )
+
+
+def compare_with_short_prompts(model: ComparedModel, rounds: int) -> list[Finding]:
+    ours, theirs = _compare_decoding(model, 1, rounds, SHORT_PROMPT_TOKENS, DECODED_TOKENS_OF_LONG_CONTEXT, "cpu")
+    return _ratio_findings(f"{model.name} decode, 1 thread, CPU", ours, theirs, None)
+
+
 def memory_speed(block: mmap.mmap) -> float:
     """Bytes per second of CPU time at which one thread reads ``block``, whose last byte is the only one."""
     start = time.process_time()
@@ -112,10 +142,11 @@ def compare_with_memory(model: ComparedModel, rounds: int) -> list[Finding]:
     block.madvise(mmap.MADV_HUGEPAGE)  # as weight panels have, where the file system can
     block.write(bytes(SEARCHED_BYTES - 1) + b"\x01")
     reads, roofs, loads = [], [], []
-    with WorkerProcess("tests.bench.edgellm_worker", str(model.bundle_directory), "1", "1"):
+    worker = (str(model.bundle_directory), "1", "1", str(CONTEXT_TOKENS_PER_SEQUENCE))
+    with WorkerProcess("tests.bench.edgellm_worker", *worker):
         pass  # the first load of a bundle derives the weight panels
     for _ in range(rounds):
-        with WorkerProcess("tests.bench.edgellm_worker", str(model.bundle_directory), "1", "1") as ours:
+        with WorkerProcess("tests.bench.edgellm_worker", *worker) as ours:
             said = ours.description
             loads.append(float(said["load_seconds"]))
             context_bytes = said["kv_bytes_per_token"] * (SHORT_PROMPT_TOKENS + DECODED_TOKENS / 2)

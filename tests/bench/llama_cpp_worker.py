@@ -10,14 +10,12 @@ from typing import Any
 import xllamacpp
 from tests.bench.worker_loop import serve_requests
 
-CONTEXT_TOKENS_PER_SEQUENCE = 2048
-
 
 class LlamaCppContender:
-    def __init__(self, model_path: str, threads: int, sequences: int) -> None:
+    def __init__(self, model_path: str, threads: int, sequences: int, context_tokens: int) -> None:
         params = xllamacpp.CommonParams()
         params.model.path = model_path
-        params.n_ctx = CONTEXT_TOKENS_PER_SEQUENCE * sequences
+        params.n_ctx = context_tokens * sequences
         params.n_parallel = sequences
         params.cpuparams.n_threads = threads
         params.cpuparams_batch.n_threads = threads
@@ -52,4 +50,4 @@ class LlamaCppContender:
 
 
 if __name__ == "__main__":
-    serve_requests(LlamaCppContender(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    serve_requests(LlamaCppContender(sys.argv[1], *map(int, sys.argv[2:])))

@@ -22,6 +22,7 @@ DECODED_TOKENS = 128
 PARALLEL_SEQUENCES = 4
 PARALLEL_DECODED_TOKENS = 64
 WARM_UP_TOKENS = 8
+CONTEXT_TOKENS_PER_SEQUENCE = 2048
 
 # By model and number of threads.
 TARGET_RATIOS = {
@@ -75,7 +76,7 @@ def _speeds(contender: WorkerProcess, clock: str) -> Iterator[tuple[str, float]]
 
 def compare(model: ComparedModel, threads: int, rounds: int) -> Iterator[ComparisonRow]:
     clock = "CPU" if threads == 1 else "wall"
-    arguments = (str(threads), str(PARALLEL_SEQUENCES))
+    arguments = (str(threads), str(PARALLEL_SEQUENCES), str(CONTEXT_TOKENS_PER_SEQUENCE))
     with (
         WorkerProcess("tests.bench.edgellm_worker", str(model.bundle_directory), *arguments) as ours,
         WorkerProcess("tests.bench.llama_cpp_worker", str(model.gguf_file), *arguments) as theirs,
