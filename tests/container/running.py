@@ -21,11 +21,12 @@ MODELS = "/var/lib/edgellm/models"
 
 @dataclass(frozen=True, slots=True)
 class RunningContainer:
-    """``leader`` is the server's process, as this machine numbers it."""
+    """``leader`` is the server's process, as this machine numbers it; ``state`` the server's folder."""
 
     podman: Podman
     name: str
     leader: int
+    state: Path
 
     def status(self) -> dict[str, str]:
         text = Path(f"/proc/{self.leader}/status").read_text()
@@ -59,7 +60,7 @@ def running(
         *("--security-opt=no-new-privileges", "--pids-limit=0", *mounts, image, "serve", *options),
     )
     try:
-        found = RunningContainer(podman, name, int(podman.inspect("container", name)["State"]["Pid"]))
+        found = RunningContainer(podman, name, int(podman.inspect("container", name)["State"]["Pid"]), state)
         deadline = time.monotonic() + READY_SECONDS
         while not found.is_ready():
             assert time.monotonic() < deadline, found.log()

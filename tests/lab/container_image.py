@@ -113,13 +113,13 @@ def make_base(podman: Podman) -> None:
     check_output(["rm", "-rf", "--one-file-system", str(root), str(tar)])
 
 
-def build(podman: Podman, *options: str, native: Path | None) -> str:
+def build(podman: Podman, *options: str, native: Path | None, engines: Path | None = None) -> str:
     """As a user would, with settings for pip that must not stay. What the builder says."""
     certificates = podman.folder / "certificates"
     certificates.write_text(f"{CERTIFICATES.read_text()}\n# {AUTHORITY_CANARY}\n")
     given = {"PIP_CERT": str(certificates), "PIP_TRUSTED_HOST": INDEX_CANARY}
-    given_native = [f"--native={native}"] if native is not None else []
-    command = [str(CHECKOUT / "image/build-container"), f"--base={BASE}", *given_native, "--", *options]
+    optional = [f"--{name}={path}" for name, path in (("native", native), ("engines", engines)) if path is not None]
+    command = [str(CHECKOUT / "image/build-container"), f"--base={BASE}", *optional, "--", *options]
     return podman.call(*command, environment=given, deadline_seconds=BUILD_DEADLINE_SECONDS).stdout
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ UNIT = "edgellm.service"
 PREWARM = "edgellm-prewarm.service"
 READY_TARGET = "edgellm-ready.target"
 MODELS = "/var/lib/edgellm/models"
+ENGINES = "/var/lib/edgellm/engines"
 PORT = 8000
 READY_SECONDS = 120.0
 # The end token is banned: the answer is as long as max_tokens.
@@ -137,6 +139,27 @@ class Appliance:
 
     def journal(self, unit: str = UNIT) -> str:
         return self.device.journal(unit)
+
+    # Engines
+
+    @property
+    def engines(self) -> Path:
+        return self.device.root / ENGINES.lstrip("/")
+
+    def unfinished_engines(self) -> list[str]:
+        """Files with content of builds that go on, or were left."""
+        found = self.engines.glob(".*/*") if self.engines.is_dir() else ()
+        return [path.name for path in found if path.is_file() and path.stat().st_size > 0]
+
+    def cut_power_during_a_build(self) -> None:
+        """What prewarms is not there yet."""
+        self.device.run("systemctl", "--no-block", "start", PREWARM)
+        deadline = time.monotonic() + READY_SECONDS
+        while not self.unfinished_engines():
+            assert time.monotonic() < deadline, self.journal(PREWARM)
+        self.device.power_cut()
+        assert self.unfinished_engines(), "the build was over already"
+        assert not list(self.engines.glob("smollm2*")), "it was published already"
 
     # HTTP, from within
 

@@ -10,12 +10,17 @@ from tests.lab.device import Outcome
 from tests.lab.fixtures import MakeDevice
 from tests.service.appliance import MODELS, PREWARM, READY_SECONDS, Appliance
 
+from edgellm.service.install import Target
+from edgellm.service.install.cdi import podman_version
+
 ARCHIVE = "/srv/image"
 WRAPPER = "/usr/local/bin/edgellm"
 LOAD_SECONDS = 300.0
 CONTAINER = "edgellm"
 # Control groups here may be without the controller, and this machine without the right to raise limits.
 LAB_QUADLET = "[Container]\nPidsLimit=0\nUlimit=\nUlimit=nofile=4096:4096\n"
+QUADLETS = "usr/share/containers/systemd"
+PODMAN_WITH_DROP_INS = (5, 0)  # for Quadlet files
 
 
 class ContainerAppliance(Appliance):
@@ -47,11 +52,23 @@ class ContainerAppliance(Appliance):
 
     def install(self, *options: str) -> Outcome:
         """From the image alone: the host has nothing of edgellm yet."""
-        return self.device.run(
+        installed = self.device.run(
             *("podman", "run", "--rm", "--privileged", "--pid=host", "--network=none", "--user=0", "--volume=/:/host"),
             *(CURRENT, "install", "--mode", "container", "--root=/host", *options),
             deadline_seconds=LOAD_SECONDS,
         )
+        if (podman_version(Target(self.device.root)) or PODMAN_WITH_DROP_INS) < PODMAN_WITH_DROP_INS:
+            self._put_copies_before_the_quadlets()
+        return installed
+
+    def _put_copies_before_the_quadlets(self) -> None:
+        """The laboratory's limits for a podman that reads no drop-ins of Quadlet files."""
+        for file in (self.device.root / QUADLETS).glob("edgellm*.container"):
+            lines = [line for line in file.read_text().splitlines() if not line.startswith(("PidsLimit=", "Ulimit="))]
+            at = lines.index("[Container]")
+            lines[at : at + 1] = LAB_QUADLET.splitlines()
+            self.device.write(f"/etc/containers/systemd/{file.name}", "\n".join([*lines, ""]))
+        self.device.run("systemctl", "daemon-reload")
 
     def serve(self) -> ContainerAppliance:
         self.boot()

@@ -8,11 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.lab.container_image import CURRENT
 from tests.lab.fixtures import MakeDevice
-from tests.service.appliance import LONG, PREWARM, READY_SECONDS, READY_TARGET, UNIT
+from tests.service.appliance import ENGINES, LONG, PREWARM, READY_SECONDS, READY_TARGET, UNIT
 from tests.service.boot_times import boot_times
 from tests.service.conftest import Say
 from tests.service.container_appliance import CONTAINER, ContainerAppliance
+from tests.unit.systemd.test_device_facts import ORIN_NX, write_files
 
 from edgellm.service.install.installation import USER_NUMBER
 
@@ -20,6 +22,7 @@ WATCHDOG = "[Service]\nWatchdogSec=6s\n"
 OFTEN = "[Unit]\nStartLimitIntervalSec=0\n"  # the tests start it more often than people do
 PATIENT = "[workers]\nping_deadline_seconds = 90.0\n"
 STREAM_SECONDS = 16  # podman's own patience ends after 10
+FACTS_UNIT = "edgellm-device-facts.service"
 KEYS_FILE = "/run/credentials/edgellm.service/api-keys"
 
 
@@ -94,6 +97,14 @@ def test_its_processes_have_no_rights(appliance: ContainerAppliance, say: Say) -
     )
 
 
+def test_memory_that_runs_out_is_to_cost_the_worker(appliance: ContainerAppliance) -> None:
+    """Devices here have no controller to limit a container's memory with: what the kernel goes by."""
+    (worker,) = appliance.worker_pids()
+    scores = [int(appliance.device.read(f"/proc/{pid}/oom_score_adj")) for pid in (appliance.server_pid(), worker)]
+    assert scores[1] >= scores[0] + 500
+    assert appliance.device.unit(UNIT, "OOMPolicy")["OOMPolicy"] == "continue"
+
+
 def test_it_sees_only_what_the_unit_lists(appliance: ContainerAppliance) -> None:
     mounts = [line.split() for line in appliance.device.read(f"/proc/{appliance.server_pid()}/mountinfo").splitlines()]
     options = {fields[4]: fields[5].split(",") for fields in mounts}
@@ -143,6 +154,16 @@ def test_the_command_on_the_host_reaches_the_server_and_its_store(appliance: Con
     assert (refused.code, "systemctl start edgellm" in refused.output) == (64, True)
     owners = appliance.device.run("find", "/var/lib/edgellm/engines", "!", "-user", "edgellm").output
     assert owners == ""
+
+
+def test_only_root_and_the_server_s_user_may_reload(appliance: ContainerAppliance) -> None:
+    """The socket knows who calls, through the walls of containers too."""
+    run = ("podman", "run", "--rm", "--pull=never", "--log-driver=none", "--no-healthcheck", "--network=none")
+    mounts = ("--volume=/run/edgellm:/run/edgellm:ro", "--volume=/etc/edgellm:/etc/edgellm:ro")
+    refused = appliance.device.run(*run, *mounts, "--user=65534:65534", CURRENT, "reload", check=False)
+    assert refused.code == 77, refused.output
+    assert "only root and the daemon's own user may do this" in refused.output
+    assert "nothing changed" in appliance.device.run(*run, *mounts, "--user=780:780", CURRENT, "reload").output
 
 
 def test_a_reload_is_told_to_systemd_and_drops_no_request(appliance: ContainerAppliance) -> None:
@@ -213,14 +234,28 @@ def test_the_watchdog_s_pings_come_through_and_a_stuck_server_is_restarted(
         appliance.drop_in("watchdog", "")
 
 
-def test_a_worker_is_replaced_and_the_server_stays(appliance: ContainerAppliance, say: Say) -> None:
-    pid, (worker,) = appliance.server_pid(), appliance.worker_pids()
+@pytest.mark.parametrize("signal", ["STOP", "KILL"])
+def test_a_worker_is_replaced_and_the_server_stays(appliance: ContainerAppliance, signal: str, say: Say) -> None:
+    appliance.wait_until_it_answers()
+    pid, restarts, (worker,) = appliance.server_pid(), appliance.restarts(), appliance.worker_pids()
     began = time.monotonic()
-    appliance.device.run("kill", "-KILL", str(worker))
+    appliance.device.run("kill", f"-{signal}", str(worker))
     appliance.device.wait_for(lambda: worker not in appliance.worker_pids(), "the end of the worker")
     appliance.wait_until_it_answers()
-    say(f"container: worker killed to the next answer: {time.monotonic() - began:.1f} s")
-    assert appliance.server_pid() == pid
+    say(f"container: worker, SIG{signal} to the next answer: {time.monotonic() - began:.1f} s")
+    assert (appliance.server_pid(), appliance.restarts()) == (pid, restarts)
+
+
+def test_a_killed_server_is_started_again(appliance: ContainerAppliance, say: Say) -> None:
+    pid, restarts, workers = appliance.server_pid(), appliance.restarts(), appliance.worker_pids()
+    began = time.monotonic()
+    appliance.device.run("kill", "-KILL", str(pid))
+    appliance.device.wait_for(lambda: appliance.restarts() == restarts + 1, "the restart")
+    appliance.wait_until_it_answers()
+    say(f"container: server, SIGKILL to the next answer: {time.monotonic() - began:.1f} s")
+    assert appliance.server_pid() != pid
+    assert not set(workers) & set(appliance.worker_pids())
+    appliance.device.wait_for(lambda: appliance.is_active(READY_TARGET), "the target")
 
 
 def test_keys_reach_the_server_s_user_and_nobody_else(appliance: ContainerAppliance) -> None:
@@ -252,7 +287,60 @@ def test_a_configuration_error_is_one_line_and_no_restart(appliance: ContainerAp
         appliance.device.run("systemctl", "reset-failed", UNIT)
 
 
-def test_it_serves_after_a_reboot(appliance: ContainerAppliance, say: Say) -> None:
+def test_a_jetson_without_its_gpu_is_not_started_again(appliance: ContainerAppliance) -> None:
+    write_files(appliance.device.root / "srv/orin", ORIN_NX)
+    command = "/usr/local/lib/edgellm/device-facts --root /srv/orin --output /run/edgellm/device.json"
+    appliance.drop_in("board", f"[Service]\nExecStart=\nExecStart={command}\n", FACTS_UNIT)
+    appliance.device.run("systemctl", "restart", FACTS_UNIT)
+    try:
+        appliance.device.run("systemctl", "restart", UNIT, check=False)
+        state = appliance.wait_until_failed()
+        assert (state["ExecMainStatus"], state["NRestarts"]) == ("68", "0")
+        assert "Orin NX 16GB" in state["StatusText"]
+    finally:
+        appliance.drop_in("board", "", FACTS_UNIT)
+        appliance.device.run("systemctl", "restart", FACTS_UNIT)
+        appliance.device.run("systemctl", "reset-failed", UNIT, check=False)
+
+
+def test_a_crash_loop_ends_in_failed(appliance: ContainerAppliance) -> None:
+    taken = "edgellm: port 8000 on 127.0.0.1 is in use"
+    appliance.device.run("systemctl", "stop", UNIT)
+    appliance.drop_in("often", "")
+    before = appliance.journal().count(taken)
+    taking = "import socket, time; taken = socket.create_server(('127.0.0.1', 8000)); time.sleep(3600)"
+    appliance.device.run("systemd-run", "--quiet", "--unit=holder", "python3", "-c", taking)
+    try:
+        appliance.device.wait_for(lambda: ":8000" in appliance.device.run("ss", "-ltn").output, "the port's holder")
+        appliance.device.run("systemctl", "reset-failed", UNIT, check=False)
+        appliance.device.run("systemctl", "start", UNIT, check=False)
+        appliance.device.wait_for(
+            lambda: "Start request repeated too quickly" in appliance.journal(), "the start limit", 240
+        )
+    finally:
+        appliance.device.run("systemctl", "stop", "holder")
+        appliance.drop_in("often", OFTEN)
+    state = appliance.state()
+    assert (state["ActiveState"], state["ExecMainStatus"]) == ("failed", "69")
+    assert not appliance.is_active(READY_TARGET)
+    assert appliance.journal().count(taken) == before + 5
+    appliance.device.run("systemctl", "reset-failed", UNIT)
+
+
+def test_a_power_cut_during_a_build_leaves_nothing_behind(appliance: ContainerAppliance) -> None:
+    appliance.device.run("systemctl", "stop", UNIT, PREWARM)
+    appliance.device.run("rm", "-r", ENGINES)
+    appliance.cut_power_during_a_build()
+    appliance.boot()
+    appliance.wait_until_it_answers()
+    assert appliance.state(PREWARM)["Result"] == "success"
+    assert not appliance.unfinished_engines()
+    assert len(list(appliance.engines.glob("smollm2*/manifest.json"))) == 1
+    assert "as built" in appliance.command("engine", "verify").output
+
+
+def test_it_serves_after_a_reboot_without_a_network(appliance: ContainerAppliance, say: Say) -> None:
+    assert appliance.device.run("ip", "-brief", "link").output.split()[0] == "lo"
     began = time.monotonic()
     appliance.device.reboot()
     appliance.wait_until_it_answers()

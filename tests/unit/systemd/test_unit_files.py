@@ -45,8 +45,9 @@ PASSING = (
     errors.WorkerFailedError,
 )
 
-# Keys of [Container] that the manual podman-systemd.unit(5) of podman 4.9 describes, the oldest that must do. Those of
-# later ones are not here (Entrypoint, StopTimeout, GroupAdd, ReloadCmd), nor what 4.9 takes without describing it.
+# Keys of [Container] that the manual podman-systemd.unit(5) of podman 4.9.3, the oldest that must do, describes in its
+# section "Container units". Those of later ones are not here (Entrypoint, StopTimeout, GroupAdd, ReloadCmd), nor what
+# 4.9 takes without describing it.
 PODMAN_4_9_KEYS = """
 AddCapability AddDevice Annotation AutoUpdate ContainerName ContainersConfModule DNS DNSOption DNSSearch
 DropCapability Environment EnvironmentFile EnvironmentHost Exec ExposeHostPort GIDMap GlobalArgs Group
@@ -79,10 +80,10 @@ def test_a_stop_leaves_time_for_the_drain_and_the_workers() -> None:
     )
     stop_seconds = int(value(read_unit(FAILURE), "Service", "TimeoutStopSec").removesuffix("s"))
     assert stop_seconds > needed_seconds
-    (arguments,) = [
-        text for text in values(read_unit(CONTAINER / "edgellm.container"), "Container", "PodmanArgs") if "stop" in text
-    ]
-    podman_seconds = int(arguments.partition("--stop-timeout=")[2].split()[0])
+    quadlet = read_unit(CONTAINER / "edgellm.container")
+    (arguments,) = [text for text in values(quadlet, "Container", "PodmanArgs") if "stop" in text]
+    assert "--stop-timeout=${STOP_SECONDS}" in arguments.split()
+    podman_seconds = int(value(quadlet, "Service", "Environment").removeprefix("STOP_SECONDS="))
     assert needed_seconds < podman_seconds < stop_seconds
 
 
