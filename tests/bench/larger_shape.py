@@ -1,4 +1,4 @@
-"""A GGUF file in the shape of a model of 0.5 billion weights. They are random: its words mean nothing, its cost does."""
+"""A GGUF file in the shape of a model of 0.5 billion weights. They are random: its words mean nothing, not its cost."""
 
 from __future__ import annotations
 
