@@ -234,3 +234,17 @@ def test_archives_that_no_board_of_the_kind_could_run_are_refused(tmp_path: Path
         assert text in refused.stderr
         assert refused.stderr.count("\n") == 1
         assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["build", "flash", "bundle"])
+def test_an_older_python_is_told_in_one_line(name: str) -> None:
+    """As Ubuntu 22.04 has it, one of NVIDIA's hosts for flashing."""
+    older = (
+        f"import runpy, sys; sys.version_info = (3, 10, 12); runpy.run_path({str(IMAGE / name)!r}, run_name='__main__')"
+    )
+    refused = subprocess.run([sys.executable, "-c", older], capture_output=True, text=True, check=False)
+    assert refused.returncode == 69
+    assert refused.stderr.startswith(
+        f"image/{name}: Python 3.11 or newer is needed, and this is 3.10 — on Ubuntu 22.04: "
+    )
+    assert refused.stderr.count("\n") == 1

@@ -9,7 +9,7 @@ import socket
 import sys
 from urllib.parse import urlsplit
 
-from edgellm.errors import UsageError
+from edgellm.errors import ConfigError, UsageError
 
 PORT_DEFAULT = 8000
 NAME_CHARACTERS_MAX = 48
@@ -26,6 +26,8 @@ def run(namespace: argparse.Namespace) -> int:
     from edgellm.service.pairing.client import BoardAddress, pair
     from edgellm.service.pairing.code import PairingCode
 
+    if namespace.code is not None and _is_code(namespace.host):
+        raise UsageError("the board's name comes first, then its code — edgellm pair HOST CODE")
     host, port = _host_and_port(namespace.host)
     code = PairingCode.read(namespace.code or _asked())
     address, board = BoardAddress(host, port), Board.at(host, port)
@@ -39,6 +41,16 @@ def run(namespace: argparse.Namespace) -> int:
     print(f'export OPENAI_API_KEY="$(cat {shlex.quote(str(board.key_file))})"')
     print(f"export SSL_CERT_FILE={shlex.quote(str(board.authority_file))}")
     return 0
+
+
+def _is_code(text: str) -> bool:
+    from edgellm.service.pairing.code import PairingCode
+
+    try:
+        PairingCode.read(text)
+    except ConfigError:
+        return False
+    return True
 
 
 def _asked() -> str:

@@ -7,6 +7,7 @@ import hmac
 import http.client
 import json
 import secrets
+import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -131,6 +132,11 @@ def _ask(address: BoardAddress, path: str, body: Mapping[str, object], context: 
         ) from None
     except ssl.SSLError as error:
         raise DaemonUnreachableError(f"what answers at {address} does not speak HTTPS ({error.reason})") from None
+    except socket.gaierror:
+        raise DaemonUnreachableError(
+            f"nothing on this network has the name {address.host} — give the board's address, or let this machine look "
+            "up .local names (libnss-mdns)"
+        ) from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise DaemonUnreachableError(f"no board answers at {address} ({reason})") from None
