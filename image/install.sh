@@ -29,7 +29,11 @@ while [ $# -gt 0 ]; do
         verify_only=1
         shift
         ;;
-    *) refuse 64 "$1 is no option — sed -n 2,8p install.sh shows them" ;;
+    -h | --help)
+        sed -n '2,7s/^# \{0,1\}//p' "$0"
+        exit 0
+        ;;
+    *) refuse 64 "$1 is no option — see sh install.sh --help" ;;
     esac
 done
 case $mode in '' | venv | container) ;; *) refuse 64 "--mode is venv or container, not $mode" ;; esac
@@ -45,12 +49,14 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 # Who signed it.
-for file in "$trusted"/*.pub ${key:+"$key"}; do
+[ -z "$key" ] || [ -f "$key" ] || refuse 66 "--key $key is not there"
+for file in ${key:+"$key"} "$trusted"/*.pub; do
     [ -f "$file" ] || continue
     sed -n 's/^\(ssh-ed25519\|ecdsa-sha2-[^ ]*\|sk-[^ ]*\|ssh-rsa\) \([A-Za-z0-9+\/=]*\).*/edgellm namespaces="edgellm-bundle" \1 \2/p' \
         "$file" >>"$work/allowed"
+    [ -s "$work/allowed" ] || [ "$file" != "$key" ] ||
+        refuse 66 "--key $key holds no public key of ssh-keygen — give the .pub file, never the private key"
 done
-[ -z "$key" ] || [ -f "$key" ] || refuse 66 "--key $key is not there"
 [ -s "$work/allowed" ] || refuse 77 "this machine trusts nobody's bundles yet — give --key with the publisher's public key"
 for name in manifest.json manifest.json.sig; do
     [ -f "$here/$name" ] && [ ! -L "$here/$name" ] || refuse 77 "$here/$name is missing — copy the bundle anew"

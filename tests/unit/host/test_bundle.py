@@ -297,3 +297,25 @@ def test_a_signature_that_cannot_be_made_leaves_no_bundle(tmp_path: Path, signin
     assert refused.returncode == 77
     assert "has a passphrase — load it into ssh-agent" in refused.stderr
     assert not (tmp_path / "bundle").exists()
+
+
+def test_the_options_of_install_sh_are_shown_and_a_wrong_one_is_named(bundle: Path, signing_key: Path) -> None:
+    program = ["sh", str(bundle / "install.sh")]
+    shown = subprocess.run([*program, "--help"], capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "sudo sh install.sh --key PUBLISHER.pub" in shown.stdout
+    assert "set -eu" not in shown.stdout
+    for arguments, code, said in (
+        (["bundle"], 64, "install: bundle is no option — see sh install.sh --help\n"),
+        (["--key"], 64, "install: --key needs a value\n"),
+        (["--mode", "docker"], 64, "install: --mode is venv or container, not docker\n"),
+        (["--verify-only", "--key", "/nowhere.pub"], 66, "install: --key /nowhere.pub is not there\n"),
+        (
+            ["--verify-only", "--key", str(signing_key)],
+            66,
+            f"install: --key {signing_key} holds no public key of ssh-keygen — give the .pub file, never the private "
+            "key\n",
+        ),
+    ):
+        refused = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False)
+        assert (refused.returncode, refused.stderr) == (code, said)
