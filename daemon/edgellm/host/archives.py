@@ -3,12 +3,11 @@ of a wrong one before the board does."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tarfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edgellm.errors import ReleaseSourceError
 
@@ -21,10 +20,11 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 @dataclass(frozen=True, slots=True)
 class ImageArchive:
-    """``architecture`` as uname -m has it."""
+    """``architecture`` as uname -m has it. ``digest`` is of its configuration, the id that podman gives the image."""
 
     version: str
     architecture: str
+    digest: str
 
     @classmethod
     def read(cls, path: Path) -> ImageArchive:
@@ -35,16 +35,17 @@ class ImageArchive:
             if beginning == ZSTD_BEGINNING:
                 raise ReleaseSourceError(f"{path} is compressed with zstd — give it as podman save wrote it")
             with tarfile.open(path) as archive:
-                found = _configuration(path, archive)
+                content = _configuration(path, archive)
+            found = json.loads(content)
+            version = (found.get("config", {}).get("Labels") or {}).get(VERSION_LABEL)
         except OSError as error:
             raise ReleaseSourceError(f"{path}: {error.strerror or error}") from None
         except (tarfile.TarError, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError):
             raise ReleaseSourceError(f"{path} is no container image's archive — make one with podman save") from None
-        version = (found.get("config", {}).get("Labels") or {}).get(VERSION_LABEL)
         if not version:
             raise ReleaseSourceError(f"{path} holds no image of edgellm: it lacks the label {VERSION_LABEL}")
         architecture = str(found.get("architecture", "unknown"))
-        return cls(str(version), _MACHINES.get(architecture, architecture))
+        return cls(str(version), _MACHINES.get(architecture, architecture), hashlib.sha256(content).hexdigest())
 
 
 def require_engine_archive(path: Path) -> None:
@@ -58,16 +59,17 @@ def require_engine_archive(path: Path) -> None:
         raise ReleaseSourceError(f"{path} is no engine's archive — make one with edgellm engine export")
 
 
-def _configuration(path: Path, archive: tarfile.TarFile) -> Mapping[str, Any]:
+def _configuration(path: Path, archive: tarfile.TarFile) -> bytes:
     """Of the one image, in podman's and docker's form or in that of the Open Container Initiative."""
     names = set(archive.getnames())
     if "manifest.json" in names:
-        images = _json(archive, "manifest.json")
+        images = json.loads(_content(archive, "manifest.json"))
         _require_one(path, len(images))
-        return dict(_json(archive, images[0]["Config"]))
-    images = _json(archive, "index.json")["manifests"]
+        return _content(archive, images[0]["Config"])
+    images = json.loads(_content(archive, "index.json"))["manifests"]
     _require_one(path, len(images))
-    return dict(_json(archive, _blob(_json(archive, _blob(images[0]["digest"]))["config"]["digest"])))
+    manifest = json.loads(_content(archive, _blob(images[0]["digest"])))
+    return _content(archive, _blob(manifest["config"]["digest"]))
 
 
 def _require_one(path: Path, count: int) -> None:
@@ -79,8 +81,8 @@ def _blob(digest: str) -> str:
     return f"blobs/{digest.replace(':', '/')}"
 
 
-def _json(archive: tarfile.TarFile, name: str) -> Any:
+def _content(archive: tarfile.TarFile, name: str) -> bytes:
     stream = archive.extractfile(name)
     if stream is None:
         raise ValueError(name)
-    return json.loads(stream.read(JSON_BYTES_MAX))
+    return stream.read(JSON_BYTES_MAX)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edgellm.errors import ReleaseSourceError, UpgradeError
-from edgellm.host.archives import VERSION_LABEL
+from edgellm.host.archives import VERSION_LABEL, ImageArchive
 from edgellm.host.commands import Said, attempt, run
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind, Release
@@ -54,7 +54,13 @@ class ContainerReleases:
         return found
 
     def identify(self, source: Source) -> Release | None:
-        return self._inspect(source.pinned_name) if source.pinned_name else None
+        if source.image is None:
+            return self._inspect(source.pinned_name or "")
+        try:
+            found = ImageArchive.read(source.image)
+        except ReleaseSourceError:
+            return None  # podman may know more kinds of archive
+        return Release(Kind.CONTAINER, found.version, found.digest)
 
     def needed_bytes(self, source: Source) -> tuple[int, Path]:
         place = Path(run(["podman", "info", "--format", "{{.Store.GraphRoot}}"]).output.strip())

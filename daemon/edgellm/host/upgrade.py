@@ -299,12 +299,14 @@ class Upgrade:
         known = {one.id: one for one in self._state.releases()}
         engines = sorted({*known.get(left.id, left).pinned_engines, *journey.pinned_engines})
         left = replace(known.get(left.id, left), pinned_engines=engines)
-        arrived = replace(known.get(release.id, release), time_seconds=time.time())
+        arrived = left if left.id == release.id else known.get(release.id, release)
+        arrived = replace(arrived, time_seconds=time.time())
         others = [one for one in known.values() if one.id not in (release.id, left.id)]
-        kept = [*others, left][-journey.keep :] if journey.keep else []
+        earlier = others if left.id == release.id else [*others, left]
+        kept = earlier[-journey.keep :] if journey.keep else []
         self._state.write_releases([*kept, arrived])
-        for one in [*others, left]:
-            if one not in kept and one.id != arrived.id:
+        for one in earlier:
+            if one not in kept:
                 self._forget(one, [*kept, arrived])
         if journey.floor is not None:
             self._state.raise_floor(Version(journey.floor))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
-from tests.image.container_archives import container_archive, open_container_archive, write_tar
+from tests.image.container_archives import container_archive, image_configuration, open_container_archive, write_tar
 
 from edgellm.errors import ReleaseSourceError
 from edgellm.host.archives import ZSTD_BEGINNING, ImageArchive, require_engine_archive
 
 
 def test_version_and_architecture_are_read_from_every_form(tmp_path: Path) -> None:
-    expected = ImageArchive("1.2.0", "aarch64")
+    digest = hashlib.sha256(image_configuration("arm64", "1.2.0")).hexdigest()
+    expected = ImageArchive("1.2.0", "aarch64", digest)
     plain = container_archive(tmp_path / "plain.tar", architecture="arm64", version="1.2.0")
     assert ImageArchive.read(plain) == expected
     compressed = tmp_path / "image.tar.gz"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
+from tests.image.container_archives import container_archive, image_configuration
 
+from edgellm.host.archives import ZSTD_BEGINNING
 from edgellm.host.container_releases import PREWARM_UNIT, ContainerReleases
 from edgellm.host.paths import HostPaths
+from edgellm.host.release import Kind, Release
+from edgellm.host.source import Source
 
 UNIT = """# Of edgellm install.
 [Unit]
@@ -70,3 +75,12 @@ def test_changes_of_an_administrator_hold_in_an_upgrade_too(paths: HostPaths) ->
 def test_a_drop_in_without_the_unit_is_of_no_release(tmp_path: Path) -> None:
     write(tmp_path, "etc/containers/systemd/edgellm-prewarm.container.d/1.conf", "[Container]\nPidsLimit=1\n")
     assert options(HostPaths(tmp_path)) == []
+
+
+def test_an_archive_tells_its_release_before_it_is_loaded(tmp_path: Path) -> None:
+    archive = container_archive(tmp_path / "edgellm.tar", version="1.2.0")
+    digest = hashlib.sha256(image_configuration("arm64", "1.2.0")).hexdigest()
+    releases = ContainerReleases(HostPaths(tmp_path))
+    assert releases.identify(Source(Kind.CONTAINER, image=archive)) == Release(Kind.CONTAINER, "1.2.0", digest)
+    archive.write_bytes(ZSTD_BEGINNING + b"of a kind that only podman reads")
+    assert releases.identify(Source(Kind.CONTAINER, image=archive)) is None

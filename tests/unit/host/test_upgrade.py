@@ -145,9 +145,11 @@ class Machine:
             self.paths, HostState(self.paths), FakeReleases(self.disk, self.paths, offered), self.steps.append
         )
 
-    def go(self, offered: Release = NEW, *, keep: int = 2, floor: str | None = None) -> UpgradeReport:
+    def go(
+        self, offered: Release = NEW, *, keep: int = 2, floor: str | None = None, config_file: Path | None = None
+    ) -> UpgradeReport:
         source = Source(Kind.VENV, floor=floor)
-        return self.upgrade(offered).to_source(source, "wheel", keep=keep)
+        return self.upgrade(offered).to_source(source, "wheel", keep=keep, config_file=config_file)
 
     def cut_at(self, write: int, *, before_it: bool) -> None:
         """The power goes at that write of the journal of steps, before or after it is on the disk."""
@@ -286,6 +288,19 @@ def test_old_releases_go_with_what_was_kept_for_them(machine: Machine) -> None:
     assert machine.disk.pinned == {"engine-1"}, "the release that is kept needs it still"
     assert machine.go(NEW, keep=0).result == "upgraded"
     assert set(machine.disk.staged) == {NEW.id}
+
+
+def test_the_same_release_with_another_configuration_costs_no_earlier_one_its_place(
+    machine: Machine, tmp_path: Path
+) -> None:
+    machine.go()
+    for number in range(3):
+        (tmp_path / "other.toml").write_text(f"# {number}\n")
+        assert machine.go(config_file=tmp_path / "other.toml").result == "upgraded"
+        assert machine.configuration == f"# {number}\n"
+        assert [one.id for one in machine.state.releases()] == [OLD.id, NEW.id]
+    assert set(machine.disk.staged) == {OLD.id, NEW.id}
+    assert machine.disk.pinned == {"engine-1"}, "the release that is kept needs it still"
 
 
 def test_the_floor_is_raised_by_what_serves_and_never_lowered(machine: Machine) -> None:
