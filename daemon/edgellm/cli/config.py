@@ -36,15 +36,20 @@ def run(namespace: argparse.Namespace) -> int:
 def _require_sources(loaded: LoadedSettings) -> None:
     """Raise ConfigError for a model's path that is not there. What can be fetched need not be here yet."""
     from edgellm.engines.cache_directory import models_dir
+    from edgellm.engines.piper_voice import resolve_piper_voice
     from edgellm.engines.source import is_fetchable, resolve
+    from edgellm.engines.whisper_folder import resolve_whisper
     from edgellm.errors import ConfigError, ModelError
+    from edgellm.service.models import kind_of
 
     folder = models_dir(loaded.settings.cache_dir)
     for index, model in enumerate(loaded.settings.served_models):
         if is_fetchable(model.source):
             continue
         try:
-            resolve(model.source, folder, download=False)
+            kind = kind_of(model, loaded.settings)
+            find = {"asr": resolve_whisper, "tts": resolve_piper_voice}.get(kind, resolve)
+            find(model.source, folder, download=False)
         except ModelError as error:
             key = f"models[{index}].source"
             raise ConfigError(f"{loaded.origins.get(key, loaded.file or 'models')}: {key}: {error}") from None

@@ -43,7 +43,7 @@ class EngineContext:
         from edgellm.service.models import kind_of
 
         for model in self.settings.served_models:
-            if kind_of(model) in WITHOUT_TEXT:  # its files are what is loaded
+            if kind_of(model, self.settings) in WITHOUT_TEXT:  # its files are what is loaded
                 continue
             yield (model, *build_of(model, self.settings, self.store, on_progress, download=download))
 

@@ -115,11 +115,12 @@ def _add(name: str, folder: Path, roots: list[Path]) -> int:
         )
     with ProgressLine() as line:
         if entry is not None:
-            path = install(entry, folder, line.show)
+            path, kind = install(entry, folder, line.show), entry.kind
         elif hub_id is not None:
-            path = fetch(hub_id, folder, line.show).path
+            fetched = fetch(hub_id, folder, line.show)
+            path, kind = fetched.path, "asr" if fetched.reference.kind == "whisper" else "auto"
     print(path)
-    extra, module = _EXTRA_OF.get(entry.kind, ("", "")) if entry is not None else ("", "")
+    extra, module = _EXTRA_OF.get(kind, ("", ""))
     if extra and find_spec(module) is None:
         sys.stderr.write(f"edgellm: to serve it, install the {extra} extra: pip install 'edgellm[{extra}]'\n")
     return 0
@@ -147,7 +148,7 @@ def _show(model: str, folder: Path, roots: list[Path], has_engine: Callable[[str
     from edgellm.engines.whisper_folder import is_whisper, resolve_whisper
     from edgellm.errors import ModelSourceError
 
-    if is_whisper(model):
+    if is_whisper(model, folder):
         return _show_whisper(resolve_whisper(model, folder, download=False), path_only=path_only)
     if is_piper_voice(model):
         return _show_voice(resolve_piper_voice(model, folder, download=False), path_only=path_only)

@@ -8,7 +8,7 @@ after its model is complete, so what it names was there; an id stays at its comm
     file                what the id says after ":", or ""
     revision            branch, tag or commit
     commit              40 hexadecimal digits
-    kind                "safetensors" or "gguf"
+    kind                "safetensors", "gguf" or "whisper"
     gguf_name           the file's name in the repository, or ""
     checkpoint_digest   64 hexadecimal digits: the input of every engine key
 """
@@ -32,7 +32,7 @@ from edgellm.errors import BundleDamagedError, CheckpointError, ManifestVersionE
 REFS_FOLDER = "refs"
 SCHEMA_VERSION = 1
 MAX_REFERENCE_BYTES = 16 << 10
-KINDS = ("safetensors", "gguf")
+KINDS = ("safetensors", "gguf", "whisper")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FIELDS = ("repository", "file", "revision", "commit", "kind", "gguf_name", "checkpoint_digest")
 

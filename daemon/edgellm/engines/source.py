@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from edgellm.config.model_kind import WITHOUT_TEXT
+from edgellm.engines import whisper_files
 from edgellm.engines.catalogue import CATALOGUE, file_path, install, locate
 from edgellm.engines.hub.hub_id import HubId, parse_hub_id
 from edgellm.engines.hub.hub_model import HubModel, fetch_model, find_model
@@ -92,6 +93,8 @@ def resolve(
         found = find_model(hub_id, models_dir, roots)
         if found is None and not download:
             raise ModelSourceError(f"{model} is no folder here, and {not_here(model)}")
+        if found is not None and found.reference.kind == "whisper":
+            raise ModelSourceError(f"{model} {WITHOUT_TEXT['asr']}: it has no engine, and no text is made with it")
         return _of_hub(found or fetch_model(hub_id, models_dir, refuse_folder, on_progress))
     known = ", ".join(entry.name for entry in CATALOGUE.values() if entry.kind not in WITHOUT_TEXT)
     raise ModelSourceError(f"{model}: no such file or directory, nor a catalogue name (known: {known})")
@@ -107,9 +110,15 @@ def not_here(model: str) -> str:
     return f"the model {model} is not on this machine yet — run: edgellm models add {model}"
 
 
-def fetch(hub_id: HubId, models_dir: Path, on_progress: ProgressCallback = ignore_progress) -> ModelSource:
-    """What the id means on its hub now; from here on, also what ``resolve`` gives for it."""
-    return _of_hub(fetch_model(hub_id, models_dir, refuse_folder, on_progress))
+def fetch(hub_id: HubId, models_dir: Path, on_progress: ProgressCallback = ignore_progress) -> HubModel:
+    """What the id means on its hub now, of whatever kind; from here on, also what it means on this machine."""
+    return fetch_model(hub_id, models_dir, _refuse_unknown, on_progress)
+
+
+def _refuse_unknown(label: str, file_names: Iterable[str]) -> None:
+    names = set(file_names)
+    refuse = whisper_files.refuse_incomplete if whisper_files.looks_like_whisper(names) else refuse_folder
+    refuse(label, names)
 
 
 def _of_hub(model: HubModel) -> ModelSource:
@@ -160,7 +169,7 @@ def refuse_folder(label: str, file_names: Iterable[str]) -> None:
         hint = f": give one of its files, such as {Path(label) / ggufs[0]}" if ggufs else ": is it a checkpoint folder?"
         raise ModelSourceError(f"{label}: no config.json{hint}")
     if not has_weights:
-        if "model.bin" in names and any(name.startswith("vocabulary.") for name in names):
+        if whisper_files.looks_like_whisper(names):
             raise ModelSourceError(f'{label}: a model in CTranslate2\'s format: serve it with kind = "asr"')
         if any(name.endswith((".bin", ".pt", ".pth")) for name in names):
             raise ModelSourceError(

@@ -16,7 +16,8 @@ from edgellm.engines.piper_voice import is_piper_voice, resolve_piper_voice
 from edgellm.engines.progress import ignore_progress
 from edgellm.engines.resources.estimate import Estimate
 from edgellm.engines.source import is_fetchable
-from edgellm.engines.whisper_folder import WEIGHTS_FILE, is_whisper, resolve_whisper
+from edgellm.engines.whisper_files import WEIGHTS_FILE
+from edgellm.engines.whisper_folder import is_whisper, resolve_whisper
 from edgellm.errors import EdgeLLMError, ModelSourceError
 from edgellm.runtime.phase_estimates import phase_estimates
 from edgellm.service.engine_store import engine_store
@@ -62,7 +63,7 @@ async def estimate_load_bytes(model: ModelSettings, settings: Settings) -> int |
 
 def load_bytes(model: ModelSettings, settings: Settings) -> int | None:
     """The same, in this process."""
-    if model.kind == "asr" or (model.kind == "auto" and is_whisper(model.source)):
+    if model.kind == "asr" or (model.kind == "auto" and is_whisper(model.source, models_dir(settings.cache_dir))):
         return _transcriber_bytes(model, settings)
     if model.kind == "tts" or (model.kind == "auto" and is_piper_voice(model.source)):
         return _voice_bytes(model, settings)
@@ -79,11 +80,13 @@ def load_bytes(model: ModelSettings, settings: Settings) -> int | None:
 
 
 def _transcriber_bytes(model: ModelSettings, settings: Settings) -> int | None:
-    may_fetch = settings.engines.build_on_start and model.source in CATALOGUE
     folder = models_dir(settings.cache_dir)
-    if may_fetch and locate(model.source, folder) is None:
-        return None
-    source = resolve_whisper(model.source, folder, download=False)
+    try:
+        source = resolve_whisper(model.source, folder, download=False)
+    except ModelSourceError:
+        if settings.engines.build_on_start and is_fetchable(model.source):
+            return None  # it is fetched when it is loaded
+        raise
     weights_bytes = (source.path / WEIGHTS_FILE).stat().st_size
     return model.replicas * (weights_bytes + TRANSCRIBER_BYTES + WORKER_PROCESS_BYTES)
 

@@ -52,7 +52,7 @@ def clear_engines(settings: Settings) -> None:
 
 
 def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
-    kind = kind_of(model)
+    kind = kind_of(model, settings)
     model_id = _model_id(model.source, settings, kind)
     name = model.name or model_id
     if not re.fullmatch(MODEL_NAME_PATTERN, name):
@@ -117,8 +117,9 @@ def _model_id(source: str, settings: Settings, kind: ModelKind) -> str:
     A model that is not here yet is fetched while it loads: readiness says how far it is.
     """
     if kind in WITHOUT_TEXT:
-        if source in CATALOGUE and settings.engines.build_on_start:
-            return source
+        if is_fetchable(source) and settings.engines.build_on_start and (source in CATALOGUE or kind == "asr"):
+            hub_id = None if source in CATALOGUE else parse_hub_id(source)
+            return source if hub_id is None else hub_id.model_id
         find = resolve_whisper if kind == "asr" else resolve_piper_voice
         return find(source, models_dir(settings.cache_dir), download=False).model_id
     if is_fetchable(source):
@@ -139,7 +140,7 @@ def _worker_specs(model: ModelSettings, name: str, settings: Settings) -> list[W
     cpus = cpu_numbers(model.cpus) if model.cpus else ()
     if absent := [number for number in cpus if number not in usable]:
         raise ConfigError(f"model {name}: cpus names CPU {absent[0]}, which the daemon may not use")
-    kind = kind_of(model)
+    kind = kind_of(model, settings)
     arguments = (
         sequential_arguments(model, settings, len(cpus or usable))
         if kind in WITHOUT_TEXT
@@ -188,9 +189,9 @@ def cpu_numbers(cpu_list: str) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def kind_of(model: ModelSettings) -> ModelKind:
+def kind_of(model: ModelSettings, settings: Settings) -> ModelKind:
     """What the configuration says, else what the source is; ``auto`` is left for what only loading shows."""
-    if model.kind == "auto" and is_whisper(model.source):
+    if model.kind == "auto" and is_whisper(model.source, models_dir(settings.cache_dir)):
         return "asr"
     if model.kind == "auto" and is_piper_voice(model.source):
         return "tts"

@@ -21,12 +21,14 @@ from edgellm.engines.hub.selection import (
     CONFIG_FILE,
     INDEX_FILE,
     HubFile,
+    files_of_whisper,
     gguf_file,
     metadata_files,
     usable_files,
     weight_files,
 )
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
+from edgellm.engines.whisper_files import looks_like_whisper
 from edgellm.errors import CacheError, CheckpointError, ModelSourceError
 
 if TYPE_CHECKING:
@@ -41,17 +43,22 @@ _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.E
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """``path`` is the folder of a safetensors checkpoint, or the GGUF file."""
+    """``path`` is the folder of a safetensors checkpoint or a Whisper model, or the GGUF file."""
 
     commit: str
     path: Path
+    kind: str
     gguf_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Selected:
-    metadata: list[HubFile]
-    gguf: HubFile | None
+    """``known`` are wanted in any case, and with ``has_weights_to_choose`` those that these name besides."""
+
+    kind: str
+    known: list[HubFile]
+    gguf_name: str = ""
+    has_weights_to_choose: bool = False
 
 
 def fetch(
@@ -73,17 +80,10 @@ def fetch(
     repository = client.describe()
     files = usable_files(repository.files)
     folder = RepositoryFolder.of(models_dir, hub_id.repository)
-    names = list(dict.fromkeys(name.partition("/")[0] for name in files))
-    wants_gguf = bool(hub_id.file) or _holds_gguf_only(names)
-    if wants_gguf:
-        gguf = gguf_file(hub_id, files)
-        selected = _Selected([], gguf)
-    else:
-        refuse(str(hub_id), names)
-        gguf = None
-        selected = _Selected(metadata_files(files), None)
-    target = folder.snapshot(repository.commit, gguf.name if gguf else "")
-    fetched = Fetched(repository.commit, target / gguf.name if gguf else target, gguf.name if gguf else "")
+    selected = _select(hub_id, files, refuse)
+    target = folder.snapshot(repository.commit, selected.gguf_name)
+    path = target / selected.gguf_name if selected.gguf_name else target
+    fetched = Fetched(repository.commit, path, selected.kind, selected.gguf_name)
     if target.is_dir():
         return fetched
     transfer = _Transfer(hub_id, folder, client, repository.commit, on_progress)
@@ -100,6 +100,17 @@ def fetch(
     except OSError as error:
         raise disk_failure(error, folder.root) from None
     return fetched
+
+
+def _select(hub_id: HubId, files: dict[str, HubFile], refuse: Callable[[str, Iterable[str]], None]) -> _Selected:
+    names = list(dict.fromkeys(name.partition("/")[0] for name in files))
+    if hub_id.file or _holds_gguf_only(names):
+        gguf = gguf_file(hub_id, files)
+        return _Selected("gguf", [gguf], gguf.name)
+    refuse(str(hub_id), names)
+    if looks_like_whisper(names):
+        return _Selected("whisper", files_of_whisper(files))
+    return _Selected("safetensors", metadata_files(files), has_weights_to_choose=True)
 
 
 def _holds_gguf_only(names: list[str]) -> bool:
@@ -122,11 +133,10 @@ class _Transfer:
         self.files: list[HubFile] = []
 
     def fetch_all(self, selected: _Selected, files: dict[str, HubFile]) -> None:
-        if selected.gguf is not None:
-            self._fetch([selected.gguf])
-            return
         # The configuration first: it says which weights there are, and what is wrong with it costs no download.
-        self._fetch(selected.metadata)
+        self._fetch(selected.known)
+        if not selected.has_weights_to_choose:
+            return
         index = self._read_json(files[INDEX_FILE]) if INDEX_FILE in files else None
         weights = weight_files(self._id, files, index, self._read_json(files[CONFIG_FILE]))
         self._fetch(weights)

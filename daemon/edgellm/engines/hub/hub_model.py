@@ -24,7 +24,9 @@ Refuse = Callable[[str, Iterable[str]], None]
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """``path`` is a checkpoint folder or a GGUF file, and is absent where a bundle came without its checkpoint."""
+    """``path`` is the folder of a checkpoint or of a Whisper model, or a GGUF file. It is absent where a bundle came
+    without its checkpoint.
+    """
 
     path: Path
     reference: Reference
@@ -52,8 +54,7 @@ def fetch_model(
     if any(os.environ.get(name, "").upper() in _TRUE for name in OFFLINE_VARIABLES):
         raise offline_failure(hub_id)
     fetched = fetch(hub_id, models_dir, refuse, on_progress)
-    kind = "gguf" if fetched.gguf_name else "safetensors"
-    reference = Reference(hub_id, fetched.commit, kind, fetched.gguf_name, checkpoint_digest(fetched.path))
+    reference = Reference(hub_id, fetched.commit, fetched.kind, fetched.gguf_name, checkpoint_digest(fetched.path))
     try:
         write_reference(models_dir, reference)
     except OSError as error:

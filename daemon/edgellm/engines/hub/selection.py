@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgellm.engines import whisper_files
 from edgellm.engines.hub.hub_id import HubId
 from edgellm.errors import ModelSourceError
 
@@ -87,6 +88,11 @@ def weight_files(
     if len(chosen) > MAX_FILES:
         raise ModelSourceError(f"{hub_id}: {len(chosen)} weights files are more than the {MAX_FILES} that are read")
     return chosen
+
+
+def files_of_whisper(files: Mapping[str, HubFile]) -> list[HubFile]:
+    """All that a Whisper model in CTranslate2's format consists of."""
+    return [files[name] for name in whisper_files.FILES if name in files]
 
 
 def gguf_file(hub_id: HubId, files: Mapping[str, HubFile]) -> HubFile:
