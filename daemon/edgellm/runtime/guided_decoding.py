@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from edgellm.errors import InvalidSchemaError, RequestError
-from edgellm.runtime.schema_keywords import refuse_unknown_keywords, remove_what_asks_for_nothing
+from edgellm.runtime.schema_keywords import fit_for_engine, refuse_unknown_keywords
 
 GUIDE_TYPES = ("json_object", "json_schema", "regex", "ebnf", "structural_tag", "choice")
 MAX_GUIDE_BYTES = 131_072
@@ -55,13 +55,15 @@ def guided_schemas(guide: GuidedDecoding) -> Iterator[tuple[object, str]]:
         yield from _schemas_of_tag(json.loads(guide.guide), param)
 
 
-def without_what_asks_for_nothing(guide: GuidedDecoding) -> GuidedDecoding:
-    """The same guide for an engine, which may refuse keywords by their name whatever they ask for."""
-    if guide.type not in ("json_schema", "structural_tag") or '"uniqueItems"' not in guide.guide:
+def guide_for_engine(guide: GuidedDecoding, *, on_tensorrt: bool) -> GuidedDecoding:
+    """The same guide, where need be in words that the engine of a runtime takes."""
+    if guide.type not in ("json_schema", "structural_tag"):
         return guide
     value = json.loads(guide.guide)
-    for schema in [value] if guide.type == "json_schema" else [schema for schema, _ in _schemas_of_tag(value, "")]:
-        remove_what_asks_for_nothing(schema)
+    schemas = [value] if guide.type == "json_schema" else [schema for schema, _ in _schemas_of_tag(value, "")]
+    changed = [fit_for_engine(schema, on_tensorrt=on_tensorrt) for schema in schemas]
+    if not any(changed):
+        return guide
     return GuidedDecoding(guide.type, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 

@@ -9,7 +9,7 @@ from edgellm.errors import UnsupportedParameterError
 from edgellm.parsing.messages import ChatMessage, ContentPart, ToolCall, normalise_messages
 from edgellm.runtime.contract import RuntimeModule, StreamChannel
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest, TextPrompt
-from edgellm.runtime.guided_decoding import GuidedDecoding, guided_schemas, without_what_asks_for_nothing
+from edgellm.runtime.guided_decoding import GuidedDecoding, guide_for_engine, guided_schemas
 from edgellm.runtime.native_errors import refused_guide, writes_for_clients
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.runtime.schema_keywords import refuse_unenforced
@@ -129,9 +129,10 @@ class NativeRequestBuilder:
 
     def _guide(self, guide: GuidedDecoding) -> Any:
         module = self._module
+        on_tensorrt = not writes_for_clients(module)
         for schema, path in guided_schemas(guide):
-            refuse_unenforced(schema, path, on_tensorrt=not writes_for_clients(module))
-        guide = without_what_asks_for_nothing(guide)
+            refuse_unenforced(schema, path, on_tensorrt=on_tensorrt)
+        guide = guide_for_engine(guide, on_tensorrt=on_tensorrt)
         native_guide = module.GuidedDecodingParams(getattr(module.GuideType, guide.type.upper()), guide.guide)
         validate = getattr(module, "validate_guided_decoding_params", None)
         if validate is not None:

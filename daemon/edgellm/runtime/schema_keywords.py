@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgellm.errors import InvalidSchemaError
+from edgellm.runtime.schema_numbers import refuse_inexact_values, safe_bound
 
 NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 SCHEMA_LISTS = frozenset({"prefixItems", "allOf", "anyOf", "oneOf"})
@@ -68,6 +69,8 @@ def refuse_unenforced(schema: object, param: str, *, on_tensorrt: bool) -> None:
         if name in unenforced:
             raise InvalidSchemaError(f"{place} cannot be enforced; leave it out", param=place)
         if not on_tensorrt:
+            refuse_inexact_values(name, value, place)
+            safe_bound(name, value, place)
             continue
         if name == "allOf" and isinstance(value, list) and len(value) > 1:
             raise InvalidSchemaError(f"{place} cannot be enforced with more than one schema", param=place)
@@ -79,12 +82,24 @@ def refuse_unenforced(schema: object, param: str, *, on_tensorrt: bool) -> None:
             )
 
 
-def remove_what_asks_for_nothing(schema: object) -> None:
-    """Take out keywords whose value lets everything pass, which an engine may refuse by their name alone."""
-    nothing = [(node, name) for node, name, value, _ in _entries(schema, "") if _asks_for_nothing(name, value)]
-    for node, name in nothing:
-        if isinstance(node, dict):
+def fit_for_engine(schema: object, *, on_tensorrt: bool) -> bool:
+    """Take out keywords whose value lets everything pass, which an engine may refuse by their name alone, and have
+    bounds that no double is be the nearest within. False where nothing had to be changed.
+    """
+    changes: list[tuple[dict[str, Any], str, object]] = []
+    for node, name, value, place in _entries(schema, ""):
+        if not isinstance(node, dict):
+            continue
+        if _asks_for_nothing(name, value):
+            changes.append((node, name, None))
+        elif not on_tensorrt and (bound := safe_bound(name, value, place)) != value:
+            changes.append((node, name, bound))
+    for node, name, bound in changes:
+        if bound is None:
             del node[name]
+        else:
+            node[name] = bound
+    return bool(changes)
 
 
 def _asks_for_nothing(name: str, value: object) -> bool:

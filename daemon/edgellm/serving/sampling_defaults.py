@@ -22,14 +22,18 @@ class SamplingDefaults:
     max_tokens: int = _DEFAULT_MAX_TOKENS
 
     def overlaid(self, values: Mapping[str, object]) -> SamplingDefaults:
-        """Values of other names, and numbers out of range, are left aside: a checkpoint's file is not a request."""
+        """``values`` go by the names of a checkpoint's generation_config.json, as the operator's do: ``max_new_tokens``
+        is ``max_tokens``. Other names, and numbers out of range, are left aside: a checkpoint's file is not a request.
+        """
+        if "max_new_tokens" in values:
+            values = {**values, "max_tokens": values["max_new_tokens"]}
         known = {field.name for field in fields(self)}
         usable = {name: value for name, value in values.items() if name in known and _usable(name, value)}
         return replace(self, **usable)  # type: ignore[arg-type]  # names and types were just checked
 
     def with_generation_config(self, config: Mapping[str, object]) -> SamplingDefaults:
         """``config`` is a checkpoint's generation_config.json; ``do_sample`` false means greedy."""
-        laid = self.overlaid({**config, "max_tokens": config.get("max_new_tokens")})
+        laid = self.overlaid(config)
         return replace(laid, temperature=0.0) if config.get("do_sample") is False else laid
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from edgellm.errors import InvalidSchemaError
@@ -13,9 +15,11 @@ from edgellm.runtime.schema_keywords import (
     KEYWORDS,
     UNENFORCED,
     UNENFORCED_ON_TENSORRT,
+    fit_for_engine,
     refuse_unenforced,
     refuse_unknown_keywords,
 )
+from edgellm.runtime.schema_numbers import LOWER_BOUNDS, UPPER_BOUNDS
 
 PARAM = "guided_decoding.json_schema"
 
@@ -125,3 +129,37 @@ def test_the_schemas_of_a_structural_tag_are_found_with_their_paths() -> None:
         "guided_decoding.structural_tag.structures[0].schema": {"uniqueItems": True},
         "guided_decoding.structural_tag.format.elements[0].json_schema": {"json_schema": {}},
     }
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2**53 + 1, -(2**53) - 1, 1234567890123456789, 12345678901234567890123, [1, {"id": [2**53 + 1]}], 10**400, 1e400],
+)
+@pytest.mark.parametrize("keyword", ["const", "enum"])
+def test_a_value_that_would_be_written_as_another_number_is_refused(keyword: str, value: Any) -> None:
+    schema = {"properties": {"id": {keyword: [value] if keyword == "enum" else value}}}
+    with pytest.raises(InvalidSchemaError, match="another; use a string") as refusal:
+        refuse_unenforced(schema, PARAM, on_tensorrt=False)
+    assert refusal.value.param == f"{PARAM}.properties.id.{keyword}"
+
+
+@pytest.mark.parametrize("value", [0, True, 2**53, -(2**53), 2**60, 0.1, 1e300, 2**53 + 2])
+def test_a_value_that_a_double_holds_is_taken(value: Any) -> None:
+    schema = {"const": value, "enum": [value, {"a": value}], "minimum": value, "exclusiveMaximum": value}
+    refuse_unenforced(schema, PARAM, on_tensorrt=False)
+    assert not fit_for_engine(schema, on_tensorrt=False)
+
+
+@given(st.integers(-(2**70), 2**70), st.sampled_from(sorted(LOWER_BOUNDS | UPPER_BOUNDS)))
+def test_a_bound_is_never_wider_than_it_was(bound: int, keyword: str) -> None:
+    schema: dict[str, Any] = {"items": {keyword: bound}}
+    fit_for_engine(schema, on_tensorrt=False)
+    used = schema["items"][keyword]
+    assert int(float(used)) == used
+    assert used <= bound if keyword in UPPER_BOUNDS else used >= bound
+    assert abs(used - bound) <= 2 ** max(0, bound.bit_length() - 53)
+
+
+def test_a_bound_beyond_every_double_is_refused() -> None:
+    with pytest.raises(InvalidSchemaError, match=r"properties\.a\.maximum is beyond every double"):
+        refuse_unenforced({"properties": {"a": {"maximum": 10**400}}}, "schema", on_tensorrt=False)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from edgellm.config import AdmissionSettings, ModelSettings, Settings
+from edgellm.config.model_settings import SamplingSettings
 from edgellm.config.settings import EngineSettings
 from edgellm.errors import ConfigError, ModelSourceError
 from edgellm.runtime.llm import LLM
 from edgellm.service.load_estimate import VOICE_BYTES, WORKER_PROCESS_BYTES, load_bytes
 from edgellm.service.models import llm_arguments, model_specs, serving_settings
+from edgellm.serving.sampling_defaults import SamplingDefaults
 from edgellm.serving.settings import ServingSettings
 
 # Settings that are for serving, not for the runtime.
@@ -55,6 +58,22 @@ def test_every_setting_of_a_model_reaches_the_runtime() -> None:
     renamed["reduced_vocab_dir"] = "/vocabularies/small"  # as text: it goes to a worker
     assert arguments == renamed
     assert set(arguments) <= set(inspect.signature(LLM).parameters)
+
+
+def test_every_sampling_setting_of_a_model_reaches_its_requests(tmp_path: Path) -> None:
+    chosen = {
+        "temperature": 0.25,
+        "top_p": 0.5,
+        "top_k": 7,
+        "min_p": 0.125,
+        "repetition_penalty": 1.5,
+        "max_new_tokens": 5,
+    }
+    assert set(chosen) == set(SamplingSettings.model_fields)
+    model = ModelSettings(source="smollm2-135m-instruct", sampling=SamplingSettings.model_validate(chosen))
+    (spec,) = model_specs(Settings(cache_dir=tmp_path, models=(model,)))
+    defaults = asdict(SamplingDefaults().overlaid(spec.sampling))
+    assert {name: defaults["max_tokens" if name == "max_new_tokens" else name] for name in chosen} == chosen
 
 
 def test_a_model_that_is_fetched_when_it_is_loaded_has_no_size_yet(tmp_path: Path) -> None:
