@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,23 @@ def test_states_arrive_at_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "STOPPING=1\nEXTEND_TIMEOUT_USEC=130000000\nSTATUS=draining",
         "STATUS=it was wrong — mend it, Łukasz",
     ]
+
+
+def test_a_reload_is_told_with_its_moment_and_ended_by_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "notify"))
+        receiver.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        supervisor = Supervisor()
+        before_microseconds = time.monotonic_ns() // 1000
+        supervisor.reloading()
+        supervisor.ready("serving")
+        reloading, ready = (receiver.recv(4096).decode() for _ in range(2))
+        supervisor.close()
+    state, _, moment = reloading.partition("\nMONOTONIC_USEC=")
+    assert state == "RELOADING=1"
+    assert before_microseconds <= int(moment) <= time.monotonic_ns() // 1000
+    assert ready == "READY=1\nSTATUS=serving"
 
 
 def test_a_wrong_configuration_is_told_before_there_is_a_server(
