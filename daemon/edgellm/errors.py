@@ -323,11 +323,11 @@ class DuplicateRequestIdError(RequestError):
 
 
 class AdmissionError(EdgeLLMError):
-    """``retry_after_seconds`` is computed from what is running."""
+    """``retry_after_seconds`` is computed from what is running; None where no wait helps."""
 
     code = "server_busy"
 
-    def __init__(self, message: str, *, retry_after_seconds: float = 1.0) -> None:
+    def __init__(self, message: str, *, retry_after_seconds: float | None = 1.0) -> None:
         super().__init__(message)
         self.message = message
         self.retry_after_seconds = retry_after_seconds

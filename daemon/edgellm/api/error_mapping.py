@@ -97,7 +97,7 @@ def error_response(
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if isinstance(error, HttpError):
         headers += error.headers
-    if isinstance(error, AdmissionError):
+    if isinstance(error, AdmissionError) and error.retry_after_seconds is not None:
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_seconds))))
     return status, headers, body
 

@@ -19,10 +19,17 @@ def readiness(engine: EngineClient) -> tuple[int, dict[str, str], dict[str, Any]
     }
     if engine.ready:
         return 200, {}, {"status": "ready"}
-    retry_after_seconds = (
-        engine.settings.shutdown_retry_after_seconds if engine.draining else engine.settings.loading_retry_after_seconds
-    )
-    return 503, {"retry-after": str(math.ceil(retry_after_seconds))}, {"status": _status(engine), "models": waiting}
+    return 503, _retry_after(engine), {"status": _status(engine), "models": waiting}
+
+
+def _retry_after(engine: EngineClient) -> dict[str, str]:
+    """No header where a model that is required will not come by itself: no wait helps."""
+    if engine.draining:
+        return {"retry-after": str(math.ceil(engine.settings.shutdown_retry_after_seconds))}
+    missing = [model for model in engine.models if model.counts_for_readiness and not model.is_alive]
+    if any(model.retry_after_seconds is None for model in missing):
+        return {}
+    return {"retry-after": str(math.ceil(engine.settings.loading_retry_after_seconds))}
 
 
 def health(engine: EngineClient) -> dict[str, Any]:

@@ -144,8 +144,9 @@ class Generation:
                 choice = _RunningChoice(self, index, len(request.prompt_token_ids or ()))
                 try:
                     await self._run_choice(slot, request, choice)
-                except WorkerFailedError:
-                    if not self._may_run_again(choice):
+                except EdgeLLMError as error:
+                    if not (isinstance(error, WorkerFailedError) and self._may_run_again(choice)):
+                        choice.count_prompt_if_begun()
                         raise
                     self._pending.appendleft((index, request))
                     await self._take_another_lane(slot)
@@ -179,6 +180,7 @@ class Generation:
 
     async def _submit_choice(self, slot: _Slot, request: GenerationRequest, choice: _RunningChoice) -> None:
         running = await slot.lane.submit(request, choice)
+        choice.has_begun = self._error is None
         self._active[running] = None
         if not slot.is_accepted:
             slot.is_accepted = True
@@ -287,6 +289,7 @@ class _RunningChoice:
         "_pieces",
         "_prompt_tokens",
         "_tokens",
+        "has_begun",
     )
 
     def __init__(self, generation: Generation, index: int, prompt_tokens: int) -> None:
@@ -295,6 +298,7 @@ class _RunningChoice:
         self._buffer = generation._buffer
         self._index = index
         self._tokens = 0  # not in the report yet
+        self.has_begun = False  # its lane took it, while it was still wanted: a step computes of its prompt
         self._finish_reason: str | None = None
         self._last_token_seconds = 0.0  # no token yet
         self._gaps_seconds: list[float] = []
@@ -333,13 +337,18 @@ class _RunningChoice:
         report = self._generation.report
         if self._last_token_seconds:
             report.last_token_seconds = max(report.last_token_seconds or 0.0, self._last_token_seconds)
-            report.prompt_tokens += self._prompt_tokens  # was computed, though no last delta says so
         if error is None and self._finish_reason in _GOOD_ENDS:
             report.finish_reasons[self._finish_reason] += 1
         if error is None and self._finish_reason not in _GOOD_ENDS:
             error = WorkerFailedError("The model's worker ended the request without a result.")
         if not self._end.done():
             self._end.set_result(error)
+
+    def count_prompt_if_begun(self) -> None:
+        """For a choice that ended without a last delta, which would have said so."""
+        if self.has_begun or self.has_spoken:
+            self._generation.report.prompt_tokens += self._prompt_tokens
+            self._prompt_tokens = 0
 
     async def released(self) -> None:
         """Return once the lane has let go. Raises what went wrong."""

@@ -342,10 +342,16 @@ class ServedModel:
         slots = max(self.spec.slots_expected, self.admission.capacity)
         self.admission.slots_when_open = slots if waits_for_opening else 0
 
-    def _unavailable(self) -> ModelUnavailableError:
+    @property
+    def retry_after_seconds(self) -> float | None:
+        """When it is worth asking again while it is not open; None where nothing will open it by itself."""
+        if self.state is ModelState.UNAVAILABLE and not self.spec.on_demand:
+            return None
         rest_seconds = self._retry_at_seconds - time.monotonic()
-        wait_seconds = rest_seconds if rest_seconds > 0 else self.settings.loading_retry_after_seconds
-        return ModelUnavailableError(self._said, retry_after_seconds=wait_seconds)
+        return rest_seconds if rest_seconds > 0 else self.settings.loading_retry_after_seconds
+
+    def _unavailable(self) -> ModelUnavailableError:
+        return ModelUnavailableError(self._said, retry_after_seconds=self.retry_after_seconds)
 
 
 def _slots_of(capabilities: Capabilities) -> int:

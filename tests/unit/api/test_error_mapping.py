@@ -53,3 +53,8 @@ def test_retry_after_is_whole_seconds_and_at_least_one() -> None:
     for seconds, text in ((0.2, b"1"), (1.0, b"1"), (7.1, b"8")):
         _, headers, _ = error_response(errors.ServerBusyError("x", retry_after_seconds=seconds))
         assert dict(headers)[b"retry-after"] == text
+
+
+def test_where_no_wait_helps_there_is_no_retry_after() -> None:
+    _, headers, _ = error_response(errors.ModelUnavailableError("x", retry_after_seconds=None))
+    assert b"retry-after" not in dict(headers)

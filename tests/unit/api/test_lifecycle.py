@@ -220,9 +220,11 @@ def test_a_model_that_failed_to_load_is_unavailable() -> None:
         async with application(specs=[ModelSpec("tiny", fails)]) as (client, _):
             answer = await client.chat()
             assert (answer.status, answer.error["code"]) == (503, "model_unavailable")
+            assert answer.header("retry-after") is None, "nothing will load it again"
             health = await client.get("/health")
             assert health.json["models"]["tiny"]["state"] == "unavailable"
             assert b"secret" not in health.body
-            assert (await client.get("/health/ready")).status == 503
+            ready = await client.get("/health/ready")
+            assert (ready.status, ready.header("retry-after")) == (503, None)
 
     run(scenario())

@@ -307,7 +307,7 @@ def test_tokens_and_times_are_counted() -> None:
 
 
 @pytest.mark.parametrize("spoken", [False, True])
-def test_the_prompt_of_a_request_that_was_cut_short_counts_once_it_was_computed(spoken: bool) -> None:
+def test_the_prompt_of_a_request_that_was_cut_short_counts_once_its_computing_began(spoken: bool) -> None:
     async def scenario() -> None:
         lane = ScriptedLane()
         async with serving(lane) as engine:
@@ -316,7 +316,37 @@ def test_the_prompt_of_a_request_that_was_cut_short_counts_once_it_was_computed(
                 lane.generations[0].say("a")
             generation.cancel(CancelCause.CLIENT_LEFT)
             await generation.ended()
-            assert generation.report.prompt_tokens == (PROMPT_TOKENS if spoken else 0)
+            assert generation.report.prompt_tokens == PROMPT_TOKENS
+
+    run(scenario())
+
+
+def test_the_prompt_of_a_choice_that_never_started_does_not_count() -> None:
+    async def scenario() -> None:
+        lane = ScriptedLane(max_batch_size=1)
+        async with serving(lane) as engine:
+            generation = await engine.generate(job(choices=3))
+            generation.cancel(CancelCause.TIMED_OUT)
+            await generation.ended()
+            assert generation.report.prompt_tokens == PROMPT_TOKENS
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("times_lost", [1, 2])
+def test_the_prompt_of_a_request_that_ran_again_counts_once(times_lost: int) -> None:
+    async def scenario() -> None:
+        lane = ScriptedLane()
+        async with serving(lane) as engine:
+            generation = await engine.generate(job())
+            for number in range(times_lost):
+                await until(lambda number=number: len(lane.generations) == number + 1)
+                lane.generations[number].fail(WorkerFailedError("gone"))
+            if times_lost == 1:
+                await until(lambda: len(lane.generations) == 2)
+                lane.generations[1].finish()
+            await generation.ended()
+            assert generation.report.prompt_tokens == PROMPT_TOKENS
 
     run(scenario())
 

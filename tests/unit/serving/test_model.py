@@ -85,6 +85,23 @@ def test_a_lane_that_was_given_up_leaves_the_model_degraded_or_unavailable() -> 
         model.require_lane()
 
 
+def test_a_model_that_nothing_brings_back_names_no_time_to_ask_again() -> None:
+    lane, waiting = ScriptedLane(max_batch_size=1), ScriptedLane(max_batch_size=1)
+    gone, coming = served(lane), served(waiting)
+    gone.lane_lost(lane)
+    coming.lane_lost(waiting, is_coming_back=True)
+    with pytest.raises(ModelUnavailableError) as refused:
+        gone.require_lane()
+    assert (refused.value.retry_after_seconds, gone.retry_after_seconds) == (None, None)
+    assert coming.retry_after_seconds == ServingSettings().loading_retry_after_seconds
+
+
+def test_a_model_that_is_loaded_on_demand_names_the_time_of_its_next_try() -> None:
+    model = ServedModel(spec_of(ScriptedLane(), on_demand=True), ServingSettings())
+    model.failed(ModelUnavailableError("x"), retry_after_seconds=60.0)
+    assert model.retry_after_seconds == pytest.approx(60.0, abs=5.0)
+
+
 def test_a_lane_that_comes_back_beside_one_that_was_given_up_does_not_make_the_model_whole() -> None:
     first, second = ScriptedLane(), ScriptedLane()
     model = served(first, second)

@@ -139,7 +139,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     error: str
     message: str
     param: str | None = None
-    retry_after_seconds: float = 1.0
+    retry_after_seconds: float | None = 1.0
     reason: str = ""
 
 

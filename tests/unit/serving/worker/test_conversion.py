@@ -138,6 +138,9 @@ def test_the_time_to_retry_travels_with_its_error() -> None:
     received = to_error(to_failure(ServerBusyError("busy", retry_after_seconds=4.5)))
     assert isinstance(received, ServerBusyError)
     assert received.retry_after_seconds == 4.5
+    hopeless = to_error(to_failure(ServerBusyError("busy", retry_after_seconds=None)))
+    assert isinstance(hopeless, ServerBusyError)
+    assert hopeless.retry_after_seconds is None
 
 
 def test_the_cause_of_a_failure_reaches_the_daemons_log() -> None:
