@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -201,6 +203,30 @@ def test_what_is_wrong_changes_nothing_and_is_said_to_both(
     assert models(daemon) == {"a": "ready"}
     assert worker_pids(daemon) == before
     assert ask(daemon, "a").status_code == 200
+
+
+def test_a_file_of_keys_that_is_wrong_changes_nothing_else_either(configured: Configured) -> None:
+    keys = configured.folder / "keys"
+    keys.write_text(f"somebody:{'k' * 20}\n")
+    keys.chmod(0o600)
+    configured.write(configured.model("a"), server=f'api_keys_file = "{keys}"')
+    daemon = configured.start()
+    with keys.open("a") as stream:
+        stream.write("garbage\n")
+    configured.write(
+        configured.model("z"), server=f'api_keys_file = "{keys}"', further="[admission]\nmax_queued_requests = 1"
+    )
+    code, said = daemon.reload()
+    assert (code, "keys line 2: expected name:key" in said) == (78, True), said
+    asked = httpx.get(f"{daemon.url}/v1/models", headers={"Authorization": f"Bearer {'k' * 20}"})
+    assert [model["id"] for model in asked.json()["data"]] == ["a"]
+    checked = subprocess.run(
+        [sys.executable, "-m", "edgellm", "config", "check", "--config", str(configured.file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, "keys line 2: expected name:key" in checked.stderr) == (78, True), checked.stderr
 
 
 def test_flags_still_win_and_a_hangup_does_the_same(configured: Configured) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgellm.cli.arguments import add_config_option, load_from_arguments
 
 if TYPE_CHECKING:
-    from edgellm.config import LoadedSettings
+    from edgellm.config import LoadedSettings, Settings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +30,7 @@ def run(namespace: argparse.Namespace) -> int:
     else:
         loaded.refuse_unknown_variables()
         _require_sources(loaded)
+        _check_files_here(loaded.settings)
         print(f"configuration is right ({loaded.file or 'no file; defaults and environment'})")
     return 0
 
@@ -53,6 +55,19 @@ def _require_sources(loaded: LoadedSettings) -> None:
         except ModelError as error:
             key = f"models[{index}].source"
             raise ConfigError(f"{loaded.origins.get(key, loaded.file or 'models')}: {key}: {error}") from None
+
+
+def _check_files_here(settings: Settings) -> None:
+    """Raise ConfigError for keys and certificates that are here and wrong. A device's may be on the device alone."""
+    from edgellm.service.pairing.daemon_side import all_keys
+    from edgellm.service.tls import check_certificate
+
+    server = settings.server
+    if server.api_keys_file is not None and os.access(server.api_keys_file, os.R_OK):
+        all_keys(settings)
+    certificate, key = server.tls_certificate_file, server.tls_key_file
+    if certificate is not None and key is not None and os.access(certificate, os.R_OK) and os.access(key, os.R_OK):
+        check_certificate(certificate, key)
 
 
 def effective_toml(loaded: LoadedSettings) -> Iterator[str]:

@@ -19,11 +19,14 @@ Signature = tuple[tuple[int, int, int, int] | None, ...]
 
 @dataclass(slots=True)
 class ReloadedFiles:
-    """Files that belong together. ``reload`` raises an EdgeLLMError for what is wrong; nothing changes then."""
+    """Files that belong together. ``reload`` raises an EdgeLLMError for what is wrong, and nothing changes then;
+    ``check`` raises it too, and never changes anything.
+    """
 
     what: str
     paths: Sequence[Path]
     reload: Callable[[], None]
+    check: Callable[[], object]
     _seen: Signature = field(init=False)
 
     def __post_init__(self) -> None:

@@ -214,6 +214,8 @@ class Daemon:
             records = record_settings(settings)
             if records is not None and records != record_settings(self._settings):
                 check_record_file(records.file.path)
+            for files in application.files:
+                files.check()
             return make_specs(settings)
 
         return Reconfiguration(self._settings, self._source.read, checked_specs, take_on)

@@ -76,14 +76,21 @@ def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings, 
             _warn_without_keys(host)
 
         def make_app(client: EngineClient) -> Application:
-            key_files = ReloadedFiles("API keys", key_file_paths(settings), lambda: ring.replace(all_keys(settings)))
+            key_files = ReloadedFiles(
+                "API keys",
+                key_file_paths(settings),
+                reload=lambda: ring.replace(all_keys(settings)),
+                check=lambda: all_keys(settings),
+            )
             desk = pairing_desk(settings, key_files.reload_now)
             app = create_app(client, api_settings(settings, listener, all_keys(settings)), desk)
             ring: KeyRing = app.state.keys
             gateways = [ipaddress.ip_network(gateway) for gateway in settings.server.trusted_gateways]
             files = [key_files] if keys else []
             if certificate is not None:
-                files.append(ReloadedFiles("certificate and key", certificate.paths, certificate.reload))
+                files.append(
+                    ReloadedFiles("certificate and key", certificate.paths, certificate.reload, certificate.check)
+                )
 
             def take_on(new: Settings) -> None:
                 app.state.settings.replace(api_settings(new, listener, keys))

@@ -35,12 +35,21 @@ class ServerCertificate:
     def paths(self) -> tuple[Path, Path]:
         return self._certificate, self._key
 
+    def check(self) -> None:
+        """Raises what ``reload`` would."""
+        check_certificate(self._certificate, self._key)
+
     def reload(self) -> None:
         """Raises ConfigError, and keeps what it has, when the files are missing, damaged or do not fit together."""
-        _check_access(self._key)
-        _load(_context(), self._certificate, self._key)
+        self.check()
         _load(self.context, self._certificate, self._key)
         _warn_of_expiry(self._certificate)
+
+
+def check_certificate(certificate: Path, key: Path) -> None:
+    """Raises ConfigError when the files are missing, damaged or do not fit together."""
+    _check_access(key)
+    _load(_context(), certificate, key)
 
 
 def _context() -> ssl.SSLContext:

@@ -17,7 +17,7 @@ def test_only_a_change_is_read(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("one")
     read: list[str] = []
-    files = ReloadedFiles("keys", [file], lambda: read.append(file.read_text()))
+    files = ReloadedFiles("keys", [file], lambda: read.append(file.read_text()), check=lambda: None)
     files.reload_if_changed()
     assert read == []
     other = tmp_path / "other"
@@ -44,7 +44,7 @@ def test_what_is_wrong_is_logged_once_and_the_next_change_counts(
             raise ConfigError("keys line 1: expected name:key")
         taken.append(file.read_text())
 
-    files = ReloadedFiles("API keys", [file], take)
+    files = ReloadedFiles("API keys", [file], take, check=lambda: None)
     file.write_text("bad again")
     files.reload_if_changed()
     files.reload_if_changed()
@@ -61,7 +61,7 @@ def test_the_watch_sees_changes_by_itself(tmp_path: Path, monkeypatch: pytest.Mo
 
     async def scenario() -> None:
         seen = asyncio.Event()
-        watching = asyncio.create_task(Reloader([ReloadedFiles("keys", [file], seen.set)]).watch())
+        watching = asyncio.create_task(Reloader([ReloadedFiles("keys", [file], seen.set, check=lambda: None)]).watch())
         file.write_text("new")
         await asyncio.wait_for(seen.wait(), 30)
         watching.cancel()

@@ -253,7 +253,9 @@ def test_each_model_that_does_not_load_is_said_once(caplog: pytest.LogCaptureFix
 def test_a_hangup_reads_files_anew_and_drops_no_request() -> None:
     lane = ScriptedLane()
     read: list[str] = []
-    running = RunningDaemon(spec_of(lane), files=[ReloadedFiles("keys", [], lambda: read.append("keys"))])
+    running = RunningDaemon(
+        spec_of(lane), files=[ReloadedFiles("keys", [], lambda: read.append("keys"), check=lambda: None)]
+    )
 
     async def story() -> None:
         await running.ready()
