@@ -15,7 +15,6 @@ from tests.fleet.fleet import Fleet
 from tests.fleet.rollout_fleet import RolloutFleet
 from tests.lab.bridge import Bridge
 from tests.lab.rootfs import (
-    DEVICE_PACKAGES,
     PYTHON_OF_SUITE,
     device_rootfs,
     extended_rootfs,
@@ -30,7 +29,7 @@ import edgellm
 __all__ = ["container_image", "container_rootfs", "image_archive", "model_folder", "rootfs", "say"]
 
 # What an operator's board has beside systemd; it reaches no package index.
-FLEET_PACKAGES = (*DEVICE_PACKAGES, "openssh-server", "sudo", "nftables", "avahi-daemon", "python3-apt")
+FLEET_PACKAGES = ("openssh-server", "sudo", "nftables", "avahi-daemon", "python3-apt")
 GATEWAY_PACKAGES = ("haproxy", "socat", "openssl", "prometheus")
 TOOLS = ("ssh", "ssh-keygen", "ip", "nsenter")
 
@@ -54,7 +53,7 @@ def fleet_rootfs() -> Path:
     if reason and os.environ.get("EDGELLM_CI") != "1":
         pytest.skip(reason)
     assert not reason, reason
-    return device_rootfs(FLEET_PACKAGES)
+    return extended_rootfs(device_rootfs(), FLEET_PACKAGES)
 
 
 @pytest.fixture(scope="session")

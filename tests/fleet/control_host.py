@@ -93,12 +93,9 @@ class ControlHost:
         )
 
     def install_collection(self) -> None:
-        """As it is packed: what the package leaves out is not there."""
-        built = self.folder / "built"
-        self._check("ansible-galaxy", "collection", "build", str(CHECKOUT / "ansible"), "--output-path", str(built))
-        (archive,) = built.glob("edgellm-appliance-*.tar.gz")
-        target = str(self.folder / "collections")
-        self._check("ansible-galaxy", "collection", "install", "--offline", str(archive), "--collections-path", target)
+        """As the README does, from the checkout: what a package of it leaves out is not there."""
+        source, target = str(CHECKOUT / "ansible"), str(self.folder / "collections")
+        self._check("ansible-galaxy", "collection", "install", "--offline", source, "--collections-path", target)
 
     def admit(self, device: Device) -> Device:
         """Give ``device``, not booted yet, what an operator is handed: a user for ssh and sudo, a known host key."""

@@ -39,9 +39,17 @@ SHORT_CHAT = {"messages": [{"role": "user", "content": "Say hello."}], "max_toke
 
 
 def ask_device(
-    bridge: Bridge, device: Device, path: str, body: object = None, key: str = API_KEY, authority: Path | None = None
+    bridge: Bridge,
+    device: Device,
+    path: str,
+    body: object = None,
+    key: str = API_KEY,
+    authority: Path | None = None,
+    named: str = "",
 ) -> httpx.Response:
-    """As a client on the network asks, by HTTPS where it trusts an authority. Raises httpx.TransportError."""
+    """As a client on the network asks, by HTTPS where it trusts an authority, whose certificate must have the address,
+    or the name that is given. Raises httpx.TransportError.
+    """
     verify = ssl.create_default_context(cafile=authority) if authority else True
     url = f"{'https' if authority else 'http'}://{device.address}:{PORT}{path}"
 
@@ -49,7 +57,8 @@ def ask_device(
         with httpx.Client(timeout=REQUEST_DEADLINE_SECONDS, trust_env=False, verify=verify) as client:
             method = "GET" if body is None else "POST"
             headers = {"Authorization": f"Bearer {key}"} if key else {}
-            return client.request(method, url, json=body, headers=headers)
+            extensions = {"sni_hostname": named} if named else {}
+            return client.request(method, url, json=body, headers=headers, extensions=extensions)
 
     return bridge.inside(send)
 
@@ -61,8 +70,9 @@ class Fleet:
         self.control, self._rootfs, self._folder, self.wheels = control, rootfs, folder, wheels
         self.devices: dict[str, Device] = {}
         self.left_by_bare_check = "not checked yet"
+        self.model_file = {f"{MODELS}/{model.name}": model}
         for name in NAMES:
-            self.add(name, {f"{MODELS}/{model.name}": model} if name == NAMES[0] else {})
+            self.add(name, self.model_file if name == NAMES[0] else {})
         self.write_inventory()
 
     def add(self, name: str, read_only: Mapping[str, Path] | None = None) -> Device:
@@ -124,10 +134,17 @@ class Fleet:
         return played
 
     def request(
-        self, device: Device, path: str, *, body: object = None, key: str = API_KEY, authority: Path | None = None
+        self,
+        device: Device,
+        path: str,
+        *,
+        body: object = None,
+        key: str = API_KEY,
+        authority: Path | None = None,
+        named: str = "",
     ) -> httpx.Response:
-        """As a client on the network sends it, by HTTPS where it trusts an authority. Raises httpx.TransportError."""
-        return ask_device(self.control.bridge, device, path, body, key, authority)
+        """As ``ask_device`` does."""
+        return ask_device(self.control.bridge, device, path, body, key, authority, named)
 
     def chat(self, device: Device, *, key: str = API_KEY) -> httpx.Response:
         return self.request(device, "/v1/chat/completions", body=SHORT_CHAT, key=key)

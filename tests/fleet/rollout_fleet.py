@@ -7,10 +7,12 @@ release is one wheel and takes seconds.
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -67,22 +69,33 @@ class RolloutFleet:
         for name in BOARDS:
             self.boards[name] = Appliance.make(make_device, name, wheel, model)
         self.gateway = make_device(GATEWAY, gateway_rootfs)
+        self.bare_gateway_check = Played(1, "not checked yet", 0.0)
+        self.left_by_bare_gateway_check = "not checked yet"
 
     def serve(self) -> RolloutFleet:
-        for board in self.boards.values():
-            board.boot().install()
-            board.configure(CONFIGURATION)
-            board.device.write("/etc/edgellm/credentials/api-keys", f"fleet:{KEY}\n", 0o640)
-            board.device.run("chgrp", "edgellm", "/etc/edgellm/credentials/api-keys")
-        for board in self.boards.values():
-            board.device.run("systemctl", "start", "edgellm-prewarm", deadline_seconds=DEADLINE_SECONDS)
-            board.start()
-        self.gateway.boot()
+        for device in self.devices:
+            device.boot()
+        with ThreadPoolExecutor(len(BOARDS)) as together:
+            list(together.map(self._make_serve, self.boards.values()))
         self.write_inventory()
+        self.bare_gateway_check = self.control.play("gateway", "--check")
+        made = (
+            "ls -d /etc/haproxy/edgellm /etc/systemd/system/haproxy.service.d 2>&-; grep boards /etc/haproxy/*.cfg; :"
+        )
+        self.left_by_bare_gateway_check = self.gateway.run("sh", "-c", made).output
         played = self.play("gateway")
         assert played.code == 0, played.output
         self.wait_until_all_are_in()
         return self
+
+    @staticmethod
+    def _make_serve(board: Appliance) -> None:
+        board.install()
+        board.configure(CONFIGURATION)
+        board.device.write("/etc/edgellm/credentials/api-keys", f"fleet:{KEY}\n", 0o640)
+        board.device.run("chgrp", "edgellm", "/etc/edgellm/credentials/api-keys")
+        board.device.run("systemctl", "start", "edgellm-prewarm", deadline_seconds=DEADLINE_SECONDS)
+        board.start()
 
     def remove(self) -> None:
         for device in self.devices:
@@ -100,8 +113,8 @@ class RolloutFleet:
         inventory = {"all": {"children": groups, "vars": {"rollout_ready_seconds": 300, **variables}}}
         (self.control.folder / "hosts.json").write_text(json.dumps(inventory, indent=1))
 
-    def play(self, playbook: str, *, limit: Sequence[str] = (), **variables: Any) -> Played:
-        return self.control.play(playbook, variables=variables, limit=limit)
+    def play(self, playbook: str, *options: str, limit: Sequence[str] = (), **variables: Any) -> Played:
+        return self.control.play(playbook, *options, variables=variables, limit=limit)
 
     def roll_out(self, source: str | Path, *, limit: Sequence[str] = (), **variables: Any) -> Played:
         """``source`` is a path on the control host."""
@@ -159,6 +172,16 @@ class RolloutFleet:
             url = f"http://{self.boards[board].device.address}:8000/health"
             answer = self.bridge.inside(lambda: client.get(url, headers={"Authorization": f"Bearer {KEY}"}))
         return str(answer.json()["version"])
+
+    def kept(self, board: str) -> list[str]:
+        """Versions of earlier releases that it can go back to."""
+        listed = json.loads(self.boards[board].device.run("edgellm", "upgrade", "--list", "--json").output)
+        return [str(one["version"]) for one in listed["kept"] if one["present"]]
+
+    def asked_board(self) -> str:
+        """The one that the gateway keeps its clients at: they have one key."""
+        shown = self.gateway.run("python3", "-c", _ASK, "show table boards").output
+        return str(re.findall(r"server_key=(\S+)", shown)[-1])
 
     def versions(self) -> set[str]:
         return {self.version(name) for name in BOARDS}

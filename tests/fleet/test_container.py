@@ -18,6 +18,7 @@ from tests.lab.rootfs import CONTAINER_DEVICE_PACKAGES, extended_rootfs
 from tests.service.conftest import Say
 from tests.service.container_appliance import LAB_QUADLET
 
+pytestmark = pytest.mark.thorough
 REGISTRY_IMAGE = f"registry.invalid/edgellm@sha256:{'0' * 64}"
 
 

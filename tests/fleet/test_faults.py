@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from tests.fleet.control_host import PLAYBOOK_DEADLINE_SECONDS
-from tests.fleet.fleet import MODEL, NAMES, Fleet
+from tests.fleet.fleet import MODEL, NAMES, SETTINGS, Fleet
 from tests.lab.rootfs import check_output
 from tests.service.conftest import Say
 
@@ -41,6 +43,23 @@ def test_an_archive_that_another_key_signed_is_not_imported(fleet: Fleet, say: S
     assert fleet.chat(device).status_code == 200
 
 
+@pytest.mark.thorough
+def test_an_archive_that_is_given_spares_the_build(fleet: Fleet) -> None:
+    device = fleet.devices[NAMES[1]]  # it has no model: it cannot build
+    device.run("edgellm", "engine", "clear", "--json")
+    (archive,) = (fleet.control.home / ".cache/edgellm/fleet/engines").glob("*.archive")
+    given = fleet.control.folder / "given"
+    given.mkdir()
+    for file in (archive, archive.with_name(f"{archive.name}.sig")):
+        shutil.copy(file, given)
+    variables = {"engine_cache_archives": [str(given / archive.name)]}
+    played = fleet.control.play("prewarm", variables=variables, limit=[device.name])
+    assert played.code == 0, played.output[-3000:]
+    assert "HIT" in device.run("edgellm", "engine", "explain").output
+    assert fleet.builds(device) == 0
+
+
+@pytest.mark.thorough
 def test_a_bare_device_that_fails_under_way_is_finished_by_the_next_run(fleet: Fleet, say: Say) -> None:
     """First its disk is full, then its cable is pulled; the others are as they were."""
     device = fleet.add("dev4").boot()
@@ -69,5 +88,21 @@ def test_a_bare_device_that_fails_under_way_is_finished_by_the_next_run(fleet: F
         say(f"a fourth device, from half an environment: {played.seconds:.0f} s")
         assert fleet.chat(device).status_code == 200
         assert fleet.builds(device) == 0
+    finally:
+        fleet.drop(device.name)
+
+
+@pytest.mark.thorough
+def test_a_device_of_another_kind_builds_an_engine_of_its_own(fleet: Fleet) -> None:
+    """One that has the engines of its kind is in the same run."""
+    device = fleet.add("dev5", fleet.model_file).boot()
+    other_profile = SETTINGS | {"models": [{"source": MODEL, "max_batch_size": 1, "max_kv_cache_capacity": 512}]}
+    fleet.write_inventory(dev5={"edgellm_settings": other_profile})
+    try:
+        before = fleet.builds(fleet.first)
+        played = fleet.control.play("provision", limit=[NAMES[0], device.name])
+        assert played.code == 0, played.output[-3000:]
+        assert (fleet.builds(fleet.first), fleet.builds(device)) == (before, 1)
+        assert fleet.chat(device).status_code == 200
     finally:
         fleet.drop(device.name)

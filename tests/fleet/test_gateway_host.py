@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from tests.fleet.rollout_fleet import BOARDS, KEY, RolloutFleet
 
 ASK = """
@@ -16,12 +17,38 @@ except OSError:
 """
 
 
+def test_check_mode_leaves_a_bare_gateway_as_it_is(boards: RolloutFleet) -> None:
+    assert boards.bare_gateway_check.code == 0, boards.bare_gateway_check.output
+    assert boards.left_by_bare_gateway_check == ""
+
+
 def test_a_second_run_of_the_gateway_changes_nothing(boards: RolloutFleet) -> None:
     played = boards.play("gateway")
     assert played.code == 0, played.output
     assert all(row.changed == 0 for row in played.recap.values()), played.changed_tasks
+    assert "DEPRECATION WARNING" not in played.output  # the next Ansible takes the roles as they are
 
 
+def test_a_board_that_leaves_the_inventory_and_comes_back_costs_no_request(boards: RolloutFleet) -> None:
+    with boards.client() as client:
+        client.wait_for_answers(2, boards.gateway.wait_for)
+        boards.write_inventory(BOARDS[:2])
+        try:
+            fewer = boards.play("gateway")
+        finally:
+            boards.write_inventory()
+        assert fewer.code == 0, fewer.output
+        assert set(boards.statuses()) == {*BOARDS[:2]}
+        client.wait_for_answers(2, boards.gateway.wait_for)
+        added = boards.play("gateway")
+        assert added.code == 0, added.output
+        assert set(boards.statuses()) == {*BOARDS}
+        boards.wait_until_all_are_in()
+        client.wait_for_answers(2, boards.gateway.wait_for)
+    assert client.failures == []
+
+
+@pytest.mark.thorough
 def test_what_the_gateway_refuses_is_said_and_a_hash_is_not(boards: RolloutFleet) -> None:
     played = boards.play("gateway", gateway_stats_address="0.0.0.0")
     assert played.code != 0
@@ -33,10 +60,15 @@ def test_what_the_gateway_refuses_is_said_and_a_hash_is_not(boards: RolloutFleet
     assert planted not in played.output
 
 
+@pytest.mark.thorough
 def test_prometheus_watches_every_board(boards: RolloutFleet) -> None:
     variables: dict[str, Any] = {"observability_board_key": KEY, "observability_scrape_seconds": 1}
-    played = boards.play("observability", **variables)
+    foreseen = boards.control.play("observability", "--check", variables=variables)
+    assert foreseen.code == 0, foreseen.output
+    assert boards.gateway.run("sh", "-c", "ls /etc/prometheus/edgellm*", check=False).code != 0
+    played = boards.play("observability", "-vvv", **variables)
     assert played.code == 0, played.output
+    assert KEY not in played.output
 
     def prometheus(what: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(boards.gateway.run("python3", "-c", ASK, what).output)["data"]

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 from tests.fleet.fleet import API_KEY, NAMES, PORT, SERVICE, Fleet
 from tests.service.conftest import Say
+
+from edgellm.service.private_ca import PrivateCa
+
+HUB_TOKEN = "planted-token-of-the-hub-77ac"  # noqa: S105  # of this test alone
+FACTORY_NAME = "tegra-ubuntu"  # what a board calls itself that nobody has named
+SWAP_TASKS = tuple(
+    f"edgellm.appliance.device : {name}"
+    for name in ("Make the swap file", "Install its unit", "Use it, now and after each boot")
+)
+NO_TOOLS = (
+    "nvpmodel is not on this machine",
+    "jetson_clocks is not on this machine",
+    "nvzramconfig is not on this machine",
+    "no display manager is on this machine",
+    "no package of L4T is on this machine",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +64,10 @@ def test_a_second_run_changes_nothing(fleet: Fleet, say: Say) -> None:
         played.changed_tasks
     )
     assert [device.unit(SERVICE, "MainPID") for device in fleet.devices.values()] == pids
+    assert "DEPRECATION WARNING" not in played.output  # the next Ansible takes the roles as they are
 
 
+@pytest.mark.thorough
 def test_check_mode_finds_nothing_to_change_on_provisioned_devices(fleet: Fleet) -> None:
     played = fleet.control.play("provision", "--check", limit=NAMES[:1])
     assert played.code == 0, played.output[-3000:]
@@ -79,11 +99,13 @@ def test_only_the_sources_reach_the_port(fleet: Fleet) -> None:
 
 
 def test_a_machine_that_cannot_work_is_refused_before_it_is_touched(fleet: Fleet) -> None:
-    played = fleet.control.play("provision", variables={"preflight_memory_min_mib": 1 << 30}, limit=NAMES[2:])
+    wanted = {"preflight_memory_min_mib": 1 << 30, "preflight_board_required": True}
+    played = fleet.control.play("provision", variables=wanted, limit=NAMES[2:])
     recap = played.recap[NAMES[2]]
     assert (recap.failed, recap.changed) == (1, 0)
     assert f"{NAMES[2]} was not touched" in played.output
     assert "memory: found" in played.output
+    assert "board: found no Jetson" in played.output
 
 
 def test_variables_that_contradict_each_other_are_named_and_no_key_is(fleet: Fleet) -> None:
@@ -100,15 +122,67 @@ def test_a_configuration_that_edgellm_refuses_reaches_no_device(fleet: Fleet) ->
     assert fleet.chat(fleet.devices[NAMES[2]]).status_code == 200
 
 
+@pytest.mark.thorough
+def test_what_a_device_lacks_is_said_and_a_swap_file_comes_and_goes(fleet: Fleet) -> None:
+    device, limit = fleet.devices[NAMES[2]], NAMES[2:]
+    wanted = {
+        "device_power_mode": "MAXN",
+        "device_clocks_locked": True,
+        "device_zram": "on",
+        "device_desktop": "off",
+        "device_l4t_held": True,
+        "device_swap_file_mib": 16,
+    }
+    played = fleet.control.play("provision", "--tags", "device", variables=wanted, limit=limit)
+    assert played.code == 0, played.output[-3000:]
+    assert [words for words in NO_TOOLS if words not in played.output] == []
+    assert device.run("stat", "--format=%s %a", "/var/lib/edgellm.swap").output.split() == [str(16 << 20), "600"]
+    assert [task for task in played.changed_tasks if not task.startswith(SWAP_TASKS)] == []
+    again = fleet.control.play("provision", "--tags", "device", variables=wanted, limit=limit)
+    assert again.recap[device.name].changed == 0, again.changed_tasks
+    gone = fleet.control.play("provision", "--tags", "device", variables={"device_swap_file_mib": 0}, limit=limit)
+    assert gone.code == 0, gone.output[-3000:]
+    assert device.run("test", "-e", "/var/lib/edgellm.swap", check=False).code == 1
+
+
+@pytest.mark.thorough
+def test_a_certificate_and_a_token_from_a_vault_are_never_printed(fleet: Fleet, tmp_path: Path) -> None:
+    device, authority = fleet.devices[NAMES[2]], PrivateCa(tmp_path)
+    authority.init([device.name, device.address])
+    certificate, key = authority.server_certificate.read_text(), authority.server_key.read_text()
+    given = {
+        "edgellm_tls": "given",
+        "edgellm_tls_certificate": certificate,
+        "edgellm_tls_key": key,
+        "edgellm_hub_token": HUB_TOKEN,
+    }
+    played = fleet.control.play("provision", "-vvv", "--diff", variables=given, limit=NAMES[2:])
+    assert played.code == 0, played.output[-3000:]
+    assert [line for line in key.splitlines() if not line.startswith("-") and line in played.output] == []
+    assert HUB_TOKEN not in played.output
+    assert HUB_TOKEN not in device.journal()
+    assert device.read("/etc/edgellm/credentials/hub-token").strip() == HUB_TOKEN
+    for name in ("hub-token", "tls-key"):
+        shown = device.run("stat", "--format=%U:%G %a", f"/etc/edgellm/credentials/{name}").output
+        assert shown.strip() == "root:edgellm 640"
+    assert fleet.request(device, "/v1/models", authority=authority.ca_certificate).is_success
+
+
+@pytest.mark.thorough
 def test_a_board_s_own_keys_and_certificate_come_to_the_control_host(fleet: Fleet) -> None:
     device = fleet.devices[NAMES[2]]
     own = {"edgellm_api_keys": [], "edgellm_clients": ["till"], "edgellm_tls": "made"}
+    device.run("hostname", FACTORY_NAME)
     played = fleet.control.play("provision", "-vvv", variables=own, limit=NAMES[2:])
+    device.run("hostname", device.name)
     assert played.code == 0, played.output[-3000:]
     kept = fleet.control.home / ".cache/edgellm/fleet"
     key = (kept / "keys" / device.name / "till").read_text().strip()
     assert key not in played.output
-    assert fleet.request(device, "/v1/models", key=key, authority=kept / f"authorities/{device.name}.crt").is_success
+    authority = kept / f"authorities/{device.name}.crt"
+    assert fleet.request(device, "/v1/models", key=key, authority=authority).is_success
+    # As a gateway asks: by the name in the inventory.
+    assert fleet.request(device, "/v1/models", key=key, authority=authority, named=device.name).is_success
     with pytest.raises(httpx.TransportError):
         fleet.request(device, "/v1/models", key=key)
     back = fleet.control.play("provision", limit=NAMES[2:])

@@ -23,6 +23,7 @@ def test_a_full_disk_leaves_a_board_as_it_was(boards: RolloutFleet) -> None:
     boards.wait_until_all_are_in()
 
 
+@pytest.mark.thorough
 def test_a_board_that_boots_in_between_goes_on(boards: RolloutFleet) -> None:
     board = boards.boards[BOARDS[0]]
     before = boards.ticket(BOARDS[0])
@@ -37,6 +38,7 @@ def test_a_board_that_boots_in_between_goes_on(boards: RolloutFleet) -> None:
     boards.wait_until_all_are_in()
 
 
+@pytest.mark.thorough
 def test_a_board_out_of_reach_stops_the_run_which_goes_on_later(boards: RolloutFleet) -> None:
     board = boards.boards[BOARDS[1]]
     source, before, two = boards.release("1.5.0"), boards.ticket(BOARDS[1]), BOARDS[:2]
@@ -58,6 +60,29 @@ def test_a_board_out_of_reach_stops_the_run_which_goes_on_later(boards: RolloutF
     boards.wait_until_all_are_in()
 
 
+@pytest.mark.thorough
+def test_a_board_that_dies_during_a_rollout_loses_the_request_it_was_at_alone(boards: RolloutFleet) -> None:
+    source, before = boards.release("1.7.0"), boards.ticket(BOARDS[0])
+    with boards.client() as one, boards.client() as other:
+        started = boards.control.start("rollout", "-e", f"rollout_source={source}", "--limit", BOARDS[0])
+        boards.wait_until_begun(BOARDS[0], "staged", before)
+        one.wait_for_answers(1, boards.gateway.wait_for)
+        victim = boards.boards[boards.asked_board()]
+        assert victim.device.name != BOARDS[0]  # it is out
+        victim.device.power_cut()
+        for client in (one, other):
+            client.wait_for_answers(2, boards.gateway.wait_for)
+        output, _ = started.communicate(timeout=DEADLINE_SECONDS)
+        victim.boot().wait_until_active()
+        boards.wait_until_all_are_in()
+    assert started.returncode == 0, output
+    assert boards.version(BOARDS[0]) == "1.7.0"
+    assert len(one.failures) <= 1, one.failures
+    assert len(other.failures) <= 1, other.failures
+    assert len(boards.kept(BOARDS[0])) <= 2
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["strange_key", "refused_key"])
 def test_a_board_that_ssh_does_not_reach_is_left_alone_and_serves_on(boards: RolloutFleet, fault: str) -> None:
     board = boards.boards[BOARDS[0]].device
@@ -76,6 +101,7 @@ def test_a_board_that_ssh_does_not_reach_is_left_alone_and_serves_on(boards: Rol
     assert set(boards.statuses().values()) == {"UP"}
 
 
+@pytest.mark.thorough
 def test_verify_names_a_board_that_is_out_of_reach(boards: RolloutFleet) -> None:
     with boards.control.refused_key(boards.boards[BOARDS[1]].device):
         played = boards.play("verify")

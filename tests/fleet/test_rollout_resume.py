@@ -8,6 +8,7 @@ import pytest
 from tests.fleet.rollout_fleet import BOARDS, STEPS, RolloutFleet
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_goes_on_from_the_step_that_the_control_host_died_after(boards: RolloutFleet, step: str) -> None:
     """Each goes on from where the one before it ended, to the step after."""

@@ -135,6 +135,8 @@ class Device:
         """Nothing of the device runs from one moment to the next; what it wrote stays."""
         leader = self.leader or self._find_leader()
         if leader:
+            # The first process lets go of its sockets before the others end: they would see it go, and act on it.
+            _stop_all_below(leader)
             with suppress(ProcessLookupError):
                 os.kill(leader, signal.SIGKILL)  # the end of a namespace's first process is the end of all
         if self._nspawn is not None:
@@ -271,3 +273,26 @@ class Device:
     def _last_words(self) -> str:
         journal = self.journal("", "--lines=80", "--output=short-monotonic") if self.leader else ""
         return f"{self.console[-2000:]}\n{journal}"
+
+
+def _stop_all_below(leader: int) -> None:
+    """Every process of a device but its first, also those that are begun meanwhile."""
+    stopped: set[int] = set()
+    while found := _descendants(leader) - stopped:
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        stopped |= found
+
+
+def _descendants(pid: int) -> set[int]:
+    """A process belongs to the thread that began it."""
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
+            with suppress(OSError):
+                children = {*map(int, task.read_text().split())} - found
+                found |= children
+                waiting += children
+    return found

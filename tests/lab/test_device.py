@@ -64,6 +64,19 @@ def test_files_and_journal_outlive_reboots_and_power_cuts(device: Device) -> Non
     assert device.run("journalctl", "--list-boots", "--no-pager").output.count("\n") >= 3
 
 
+def test_nothing_in_a_device_sees_its_first_process_end_at_a_power_cut(device: Device) -> None:
+    """As an upgrade did: a call to systemd failed, and it wrote down a failure that no board has."""
+    watch = (
+        "import socket; s = socket.socket(socket.AF_UNIX); s.connect('/run/systemd/private'); print('on', flush=True)"
+    )
+    then = "s.recv(1); open('/var/lib/saw-it-end', 'w').close()"
+    device.run("systemd-run", "--quiet", "--unit=watcher", "python3", "-c", f"{watch}; {then}")
+    device.wait_for(lambda: "on" in device.journal("watcher.service", "--output=cat"), "the watcher")
+    device.power_cut()
+    device.boot()
+    assert device.run("test", "-e", "/var/lib/saw-it-end", check=False).code == 1
+
+
 def test_two_devices_share_nothing_but_the_root_file_system(device: Device, make_device: MakeDevice) -> None:
     other = make_device("other").boot()
     other.write("/etc/only-here", "x")

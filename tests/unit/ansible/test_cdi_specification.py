@@ -12,7 +12,7 @@ from tests.unit.ansible.collection import ROLES
 
 PROGRAM = ROLES / "container_runtime/files/cdi-specification"
 # As nvidia-ctk 1.19.1 describes a Jetson, in part.
-NEWER = {
+NEWER: dict[str, Any] = {
     "cdiVersion": "0.7.0",
     "kind": "nvidia.com/gpu",
     "devices": [
@@ -52,9 +52,9 @@ def test_an_older_podman_gets_the_same_devices_without_newer_fields(tmp_path: Pa
     assert [device["name"] for device in found["devices"]] == ["0", "all"]
     assert found["devices"][1]["containerEdits"] == {
         "deviceNodes": NEWER["devices"][0]["containerEdits"]["deviceNodes"]
-    }  # type: ignore[index]
-    assert {name: found["containerEdits"].get(name) for name in NEWER["containerEdits"]} == {  # type: ignore[attr-defined]
-        **NEWER["containerEdits"],  # type: ignore[dict-item]
+    }
+    assert {name: found["containerEdits"].get(name) for name in NEWER["containerEdits"]} == {
+        **NEWER["containerEdits"],
         "netDevices": None,
     }
 

@@ -82,8 +82,8 @@ def test_a_board_out_of_reach_stops_the_run_before_the_next_one(
 def test_a_batch_of_which_one_failed_is_finished_and_no_other_begun(
     tmp_path: Path, closed_port: int, is_lost: bool
 ) -> None:
-    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    lost = {"ansible_host": "127.0.0.1", "ansible_port": closed_port}
+    here: dict[str, object] = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    lost: dict[str, object] = {"ansible_host": "127.0.0.1", "ansible_port": closed_port}
     hosts = {BOARDS[0]: lost if is_lost else {**here, "fails": True}, BOARDS[1]: here, BOARDS[2]: here}
     (tmp_path / "play.json").write_text(json.dumps([TWO_AND_ONE]))
     said = run_play(tmp_path, str(tmp_path / "play.json"), hosts)
