@@ -17,9 +17,14 @@ from tests.http.daemon_process import Daemon
 from tests.http.test_worker_loss import metrics, worker_pids
 from tests.models.tiny_checkpoints import VARIANTS
 from tests.models.tiny_gguf import write_gguf
+from tests.native.sanitizer import measures_memory
+
+from edgellm.runtime.process_memory import proportional_memory_bytes
 
 # One tiny model is estimated at 54 MiB with its worker, and measured at about 45: two do not fit, by either number.
 ROOM_GB = 0.07
+FULL_PROMPT_TOKENS = 500
+VOCABULARY_TOKENS = 49_152  # of the default model
 START = Callable[..., Daemon]
 
 
@@ -132,6 +137,39 @@ def test_a_model_that_never_fits_is_refused_with_the_numbers_and_the_others_are_
     assert re.search(r"needs \d+ MiB of memory, and \d+ MiB are there", refused.json()["error"]["message"])
     assert "raise residency.model_memory_gb" in daemon.log
     assert ask(daemon, "a").status_code == 200
+
+
+def test_a_reload_with_more_room_serves_at_once_what_was_refused(
+    serve: START, tiny_models: dict[str, Path], tmp_path: Path
+) -> None:
+    models = on_demand("a", tiny_models["llama"]) + on_demand("b", tiny_models["qwen2"], "required = false")
+    daemon = serve(residency(0.02) + models.replace('"on_demand"', '"on_demand"\nrequired = false', 1))
+    for _ in range(2):
+        assert ask(daemon, "b").status_code == 503
+    config = tmp_path / "edgellm.toml"
+    config.write_text(config.read_text().replace("model_memory_gb = 0.02", f"model_memory_gb = {ROOM_GB}"))
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.wait_for(lambda: "residency.model_memory_gb" in daemon.log.rpartition("read anew")[0])
+    assert ask(daemon, "b").status_code == 200
+
+
+@measures_memory
+def test_a_worker_under_full_load_stays_within_its_estimate(serve: START, model_source: Path) -> None:
+    """Prompts at once on every place, as long as they may be, that touch the whole embedding between them."""
+    lengths = [f"max_kv_cache_capacity = {FULL_PROMPT_TOKENS + 12}", f"max_input_len = {FULL_PROMPT_TOKENS}"]
+    daemon = serve(on_demand("a", model_source, *lengths))
+    estimated_bytes = counted(daemon, "edgellm_model_memory_bytes", "a")
+    tokens = range(3, VOCABULARY_TOKENS, 16)
+    prompts = [
+        [*tokens[at::8], *range(500 * at, 500 * at + FULL_PROMPT_TOKENS)][:FULL_PROMPT_TOKENS] for at in range(8)
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda prompt: ask(daemon, "a", prompt=prompt), prompts))
+    assert [answer.status_code for answer in answers] == [200] * 8
+    (worker,) = worker_pids(daemon)
+    took_bytes = proportional_memory_bytes(worker)
+    print(f"estimated {estimated_bytes / 2**20:.0f} MiB, took {took_bytes / 2**20:.0f} MiB")
+    assert estimated_bytes / 1.3 <= took_bytes <= estimated_bytes
 
 
 def test_a_required_model_that_never_fits_ends_the_start(tmp_path: Path, model_source: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from edgellm.engines.gguf_file import GgufFile
+from edgellm.engines.gguf_file import GgufFile, TensorType
 from edgellm.errors import CheckpointError, UnsupportedModelError
 
 SUPPORTED_ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -15,6 +15,10 @@ SUPPORTED_ROPE_SCALINGS = ("none", "linear")
 
 END_TOKEN_ROLES = ("eos", "eot", "eom")
 _CONTROL = 3
+EMBEDDING = "token_embd.weight"
+OUTPUT = "output.weight"
+# Matrices of these types are packed into panels, and computed from those alone (has_panels in the runtime).
+PANELLED_TYPES = frozenset({TensorType.Q8_0, TensorType.Q4_0, TensorType.Q4_1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,18 @@ def end_token_texts() -> frozenset[str]:
     return frozenset(resources.files(__package__).joinpath("end_token_texts.txt").read_text("utf-8").split())
 
 
+def shared_embedding_bytes(gguf: GgufFile) -> int:
+    """Size of an embedding that is packed to be the output matrix too; 0 for another.
+
+    The weights file and its panels take as much together as the file does, but for this one: its panels are computed
+    with at every step, and the rows of the tokens in a prompt are read from the file.
+    """
+    embedding = gguf.tensors.get(EMBEDDING)
+    if embedding is None or OUTPUT in gguf.tensors or embedding.type not in PANELLED_TYPES:
+        return 0
+    return embedding.size_bytes
+
+
 def model_shape(gguf: GgufFile) -> ModelShape:
     """Raises UnsupportedModelError naming what this runtime lacks, CheckpointError for what contradicts itself."""
     architecture = gguf.require_string("general.architecture")
@@ -52,12 +68,12 @@ def model_shape(gguf: GgufFile) -> ModelShape:
     head_count = gguf.require_integer(f"{architecture}.attention.head_count", lowest=1)
     hidden_size = gguf.require_integer(f"{architecture}.embedding_length", lowest=1)
     texts = gguf.strings("tokenizer.ggml.tokens") or []
-    embedding = gguf.tensors.get("token_embd.weight")
+    embedding = gguf.tensors.get(EMBEDDING)
     if embedding is None or len(embedding.shape) != 2:
-        raise CheckpointError(f"{gguf.path}: tensor token_embd.weight is missing or not a matrix")
+        raise CheckpointError(f"{gguf.path}: tensor {EMBEDDING} is missing or not a matrix")
     if embedding.shape != (hidden_size, len(texts)):
         raise CheckpointError(
-            f"{gguf.path}: tensor token_embd.weight has shape {list(embedding.shape)}, while "
+            f"{gguf.path}: tensor {EMBEDDING} has shape {list(embedding.shape)}, while "
             f"{architecture}.embedding_length is {hidden_size} and the vocabulary has {len(texts)} tokens"
         )
     head_size = gguf.integer(f"{architecture}.attention.key_length", lowest=1)

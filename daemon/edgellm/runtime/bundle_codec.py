@@ -1,8 +1,14 @@
-"""The codec of a bundle, made of the tokenizer and template files in it."""
+"""The codec of a bundle, made of the tokenizer and template files in it.
+
+A tokenizer takes tens of megabytes and a while to read: replicas, models of one bundle and a model that is loaded again
+share the codec for as long as one of them keeps it.
+"""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from edgellm.engines.bundle import CHAT_TEMPLATE_FILE, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
 from edgellm.engines.json_file import read_object, read_text_file
@@ -11,9 +17,37 @@ from edgellm.parsing.prompt_codec import PromptCodec
 
 MAX_CONFIG_BYTES = 16 << 20
 
+_Key = tuple[Path, tuple[tuple[int, ...], ...]]
+
+_codecs: WeakValueDictionary[_Key, PromptCodec] = WeakValueDictionary()
+_reading = threading.Lock()  # who comes while one is read gets that one
+
 
 def bundle_codec(directory: Path) -> PromptCodec:
     """Raises CheckpointError or UnsupportedModelError naming the file that is missing or wrong."""
+    key = _key(directory)
+    with _reading:
+        codec = _codecs.get(key)
+        if codec is None:
+            codec = _codecs[key] = _read(directory)
+        return codec
+
+
+def _key(directory: Path) -> _Key:
+    """The files as they are now: what replaced one of them is read anew."""
+    files = (TOKENIZER_FILE, TOKENIZER_CONFIG_FILE, CHAT_TEMPLATE_FILE)
+    return directory.absolute(), tuple(_identity(directory / name) for name in files)
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    try:
+        status = path.stat()
+    except OSError:
+        return ()  # reading it says why, if it has to be there
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _read(directory: Path) -> PromptCodec:
     tokenizer_json = read_text_file(directory / TOKENIZER_FILE)
     config_path, template_path = directory / TOKENIZER_CONFIG_FILE, directory / CHAT_TEMPLATE_FILE
     config = read_object(config_path, MAX_CONFIG_BYTES) if config_path.exists() else {}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from edgellm.engines.bundle import Bundle
+from edgellm.engines.gguf_file import read_gguf_without_arrays
+from edgellm.engines.gguf_model import shared_embedding_bytes
 from edgellm.engines.resources.available_memory import MemoryReader, available_memory_bytes
 from edgellm.engines.resources.estimate import Estimate, require_memory
 from edgellm.engines.resources.native_memory import NativeShape, largest_kv_tokens, load_estimate
+from edgellm.errors import CheckpointError
 from edgellm.runtime.llm_options import RuntimeShape
 
 
@@ -18,7 +21,15 @@ def native_shape(bundle: Bundle) -> NativeShape:
         vocab_size=bundle.vocab_size,
         context_length=bundle.context_length,
         kv_cache_dtype=bundle.kv_cache_dtype,
+        shared_embedding_bytes=_shared_embedding_bytes(bundle),
     )
+
+
+def _shared_embedding_bytes(bundle: Bundle) -> int:
+    try:
+        return shared_embedding_bytes(read_gguf_without_arrays(bundle.model_file))
+    except (CheckpointError, OSError):
+        return 0  # the load says what is wrong with it
 
 
 def native_load_estimate(native: NativeShape, shape: RuntimeShape) -> Estimate:

@@ -30,6 +30,7 @@ from edgellm.runtime.load_admission import require_memory_for_load
 from edgellm.runtime.loaded_model import BundleLayout, LoadedModel
 from edgellm.runtime.modules import RuntimeChoice, runtime_for, select_runtime
 from edgellm.runtime.native_request import EXTENSION_PARAMETERS
+from edgellm.runtime.process_memory import return_freed_memory
 from edgellm.runtime.prompt_front_end import TokenisingFrontEnd
 from edgellm.runtime.tensorrt_load import load_tensorrt_bundle, refuse_speech_alone
 
@@ -85,6 +86,7 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
     except BaseException:
         lease.close()
         raise
+    return_freed_memory()  # reading a tokenizer and a vocabulary frees about as much as it leaves
     return replace(loaded, lease=lease)
 
 

@@ -1,6 +1,8 @@
 """How much memory a model will take, found out in a process of its own: the daemon loads no runtime for it.
 
-Run as ``python -m edgellm.service.load_estimate`` with Settings of one model as JSON on standard input.
+Run as ``python -m edgellm.service.load_estimate`` with Settings of one model as JSON on standard input. For about a
+second it takes as much as a worker without a model, beside whatever is loaded, and one runs at a time: that is part of
+what is left to the rest of the system (SPARE_MEMORY_BYTES), and nothing of it is left when the model's worker starts.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from edgellm.service.model_builds import build_of, load_options
 from edgellm.serving.worker.conversion import load_error
 
 # Parts that replicas of a model map together.
-_SHARED_PARTS = frozenset({"weights"})
+_SHARED_PARTS = frozenset({"weights", "embedding"})
 # The interpreter and its modules in each worker process: measured with a model of no weight to speak of.
 WORKER_PROCESS_BYTES = 32 << 20
 # Libraries, and what a stretch of sound takes on its way through a small Whisper model: measured with tiny.en.

@@ -94,8 +94,8 @@ class ServedModel:
         self.memory_bytes: int | None = None
         """What it takes at most: estimated, or measured where that was more; None is not known."""
         self.resident_since_seconds = 0.0
-        self._estimated_bytes = 0
-        self._measured_bytes = 0
+        self.estimated_bytes = 0
+        self.measured_bytes = 0
         self._said = UNAVAILABLE
         self._retry_at_seconds = 0.0
         self.is_late = is_late
@@ -213,13 +213,13 @@ class ServedModel:
             return
         measured = await asyncio.to_thread(self._measure)
         if measured is not None:
-            self._measured_bytes = max(self._measured_bytes, measured)
-            self.memory_bytes = max(self._estimated_bytes, self._measured_bytes)
+            self.measured_bytes = max(self.measured_bytes, measured)
+            self.memory_bytes = max(self.estimated_bytes, self.measured_bytes)
 
     def estimated(self, estimated_bytes: int) -> None:
         """What it may grow to: it counts as much from its start, since what it was given fills up as it is used."""
-        self._estimated_bytes = estimated_bytes
-        self.memory_bytes = max(self._estimated_bytes, self._measured_bytes)
+        self.estimated_bytes = estimated_bytes
+        self.memory_bytes = max(self.estimated_bytes, self.measured_bytes)
 
     # LaneObserver
 

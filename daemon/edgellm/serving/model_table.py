@@ -52,6 +52,7 @@ class ModelTable:
         self._work: dict[ServedModel, asyncio.Task[None]] = {}
         self._first_loads: list[asyncio.Task[None]] = []
         self._preparations: list[asyncio.Task[None]] = []
+        self._estimating = asyncio.Lock()
         self._closed = False
         self.workers_killed_total = 0
 
@@ -157,6 +158,8 @@ class ModelTable:
         if model.failure is not None and not spec.on_demand and model not in self._work:
             load = ModelLoad(model, self._do(model, self._open_again(model)))
             changes.append(ModelChange(spec.name, "loading again, since it is unavailable", load))
+        if self.residency.give_another_try(model):
+            changes.append(ModelChange(spec.name, "tried again when it is asked for, since it is unavailable"))
         return changes
 
     def _add(self, spec: ModelSpec) -> ModelLoad:
@@ -247,7 +250,8 @@ class ModelTable:
     async def _estimate(self, model: ServedModel) -> BaseException | None:
         try:
             if model.spec.estimate_bytes is not None:
-                estimated_bytes = await model.spec.estimate_bytes()
+                async with self._estimating:  # one at a time: each may be a process of its own
+                    estimated_bytes = await model.spec.estimate_bytes()
                 if estimated_bytes is not None:  # else what was measured before is the best that is known
                     model.estimated(estimated_bytes)
         except Exception as error:  # as with loading, it costs this model only

@@ -106,6 +106,19 @@ class Residency:
         self._kept.pop(model, None)
         self.changed()
 
+    def give_another_try(self, model: ServedModel) -> bool:
+        """End the rest of a model that was refused or did not load: what it failed for may be different now.
+
+        False where there is nothing to end.
+        """
+        kept = self._kept.get(model)
+        if kept is None or kept.phase is not Phase.OUT or model.state is not ModelState.UNAVAILABLE:
+            return False
+        kept.failures = 0
+        model.try_again()
+        self.changed()
+        return True
+
     def changed(self) -> None:
         if self._kept and not self._is_due and not self._closed:
             self._is_due = True
@@ -146,7 +159,8 @@ class Residency:
         self._do(plan)
 
     def _standings(self) -> list[Standing[ServedModel]]:
-        return [_standing(kept) for kept in self._kept.values()]
+        room_bytes = self.room_bytes
+        return [_standing(kept, room_bytes) for kept in self._kept.values()]
 
     def _do(self, plan: Plan[ServedModel]) -> None:
         for refusal in plan.refuse:
@@ -220,10 +234,21 @@ class Residency:
     async def _unload(self, kept: _Kept, reason: str) -> None:
         model = kept.model
         await model.measure()
+        self._warn_of_excess(model)
         await model.unload()
         _log.info("unloaded model %s: %s", model.name, reason)
         kept.phase, kept.looked_into = Phase.OUT, False
         self.changed()
+
+    def _warn_of_excess(self, model: ServedModel) -> None:
+        if model.measured_bytes > self.room_bytes >= model.estimated_bytes:
+            _log.warning(
+                "model %s took %s, and %s are there for models that are loaded on demand: it is loaded alone from now "
+                "on — raise residency.model_memory_gb, or lower its max_kv_cache_capacity or max_batch_size",
+                model.name,
+                mib(model.measured_bytes),
+                mib(self.room_bytes),
+            )
 
     def _refuse(self, refusal: Refusal[ServedModel]) -> None:
         model = refusal.model
@@ -252,10 +277,20 @@ def _reason(plan: Plan[ServedModel], model: ServedModel) -> str:
     return "the models together take more than there is" if asked is None else f"room for {asked.name}"
 
 
-def _standing(kept: _Kept) -> Standing[ServedModel]:
+def _counted_bytes(model: ServedModel, room_bytes: int) -> int | None:
+    """What it counts as: a model that has run in this room fits into it, however the measurement came out.
+
+    It is refused for what it is estimated at alone; what it was measured at beyond the room makes it the only one.
+    """
+    if model.memory_bytes is None:
+        return None
+    return max(model.estimated_bytes, min(model.measured_bytes, max(0, room_bytes)))
+
+
+def _standing(kept: _Kept, room_bytes: int) -> Standing[ServedModel]:
     model = kept.model
     admission = model.admission
-    memory_bytes = None if kept.needs_all else model.memory_bytes
+    memory_bytes = None if kept.needs_all else _counted_bytes(model, room_bytes)
     is_on_its_way = kept.phase in (Phase.OUT, Phase.OPENING)
     if is_on_its_way and not kept.needs_all and (kept.needs_look or memory_bytes is None):
         memory_bytes = 0  # nobody makes room for what may not load at all

@@ -23,6 +23,7 @@ from edgellm.engines.lowering.quantise import stored_type
 from edgellm.engines.source import ModelSource, SourceKind
 from edgellm.engines.tokenizer_json import tokenizer_files
 from edgellm.errors import CheckpointError, EdgeLLMError, UnsupportedModelError
+from edgellm.runtime.load_admission import native_shape
 
 LLAMA = VARIANTS["llama"]
 # Passes the library's checks when it is read, and panics when it is used.
@@ -173,6 +174,24 @@ def test_tied_embeddings_win_over_a_head_that_lies_beside_them(tmp_path: Path) -
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"] + 1
     write_safetensors(checkpoint / "model.safetensors", weights, "f32")
     assert "output.weight" not in tensors_of(lower(checkpoint))
+
+
+@pytest.mark.parametrize(
+    ("tied", "quantisation", "shared"),
+    [(True, "q8_0", True), (True, "f16", False), (False, "q8_0", False)],
+)
+def test_the_plan_and_its_bundle_agree_on_an_embedding_that_is_the_output_matrix_too(
+    tmp_path: Path, tied: bool, quantisation: str, shared: bool
+) -> None:
+    model = replace(LLAMA, tied=tied)
+    checkpoint = written(tmp_path, model)
+    source = ModelSource(SourceKind.SAFETENSORS, checkpoint, checkpoint.name)
+    planned_bytes = plan_for(source, quantisation).runtime_shape.shared_embedding_bytes
+    bundle = lower(checkpoint, quantisation)
+    assert native_shape(bundle).shared_embedding_bytes == planned_bytes
+    assert planned_bytes == (tensors_of(bundle)["token_embd.weight"].n_bytes if shared else 0)
+    gguf_source = ModelSource(SourceKind.GGUF, bundle.model_file, "tiny")
+    assert plan_for(gguf_source, "auto").runtime_shape.shared_embedding_bytes == planned_bytes
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,15 @@ def test_the_native_pool_has_pages_for_every_sequence_and_one_to_keep() -> None:
     estimate = load_estimate(QWEN3_4B, 8192, 4, context_reuse=True)
     pool = next(part for part in estimate.memory if part.name == "KV pool")
     assert pool.size_bytes == 8192 * 5 * QWEN3_4B.kv_bytes_per_token
+
+
+def test_an_embedding_that_is_the_output_matrix_too_counts_beside_its_panels() -> None:
+    shared = replace(QWEN3_4B, shared_embedding_bytes=400 * MIB)
+    alone, both = (load_estimate(shape, 8192, 4, context_reuse=True) for shape in (QWEN3_4B, shared))
+    assert both.memory_bytes - alone.memory_bytes == 400 * MIB
+    assert largest_kv_tokens(shared, 4, 16 << 30, context_reuse=True) < largest_kv_tokens(
+        QWEN3_4B, 4, 16 << 30, context_reuse=True
+    )
 
 
 def test_a_type_of_another_width_counts_as_such() -> None:

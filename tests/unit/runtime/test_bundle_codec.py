@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,25 @@ def test_a_bundle_is_read_from_its_files(folder: Path) -> None:
     )
     assert "<|im_end|>" in one.special_tokens.values()
     assert one.vocab_size == len(CHATML.vocabulary()[0])
+
+
+def test_who_asks_for_the_same_bundle_shares_its_codec_as_long_as_somebody_keeps_it(folder: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        codecs = list(pool.map(lambda _: bundle_codec(folder), range(8)))
+    assert all(one is codecs[0] for one in codecs)
+    kept = weakref.ref(codecs[0])
+    codecs.clear()
+    gc.collect()
+    assert kept() is None
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "chat_template.jinja"])
+def test_files_that_were_replaced_are_read_anew(folder: Path, name: str) -> None:
+    before = bundle_codec(folder)
+    again = folder / "again"
+    again.write_bytes((folder / name).read_bytes())
+    again.replace(folder / name)
+    assert bundle_codec(folder) is not before
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from tests.unit.serving.engine_scenario import everything, run
-from tests.unit.serving.scripted_lane import ScriptedLane, say_words, spec_of
+from tests.unit.serving.scripted_lane import ScriptedLane, say_words, settle, spec_of
 
 from edgellm.errors import CheckpointError, EdgeLLMError, InsufficientMemoryError, ModelUnavailableError
 from edgellm.runtime.generation import GenerationRequest, TextPrompt
@@ -17,6 +18,7 @@ from edgellm.serving.model_spec import ModelSpec, OpenedModel, ReportProgress
 from edgellm.serving.settings import ServingSettings
 
 ROOM_BYTES = 100
+SETTINGS = ServingSettings(model_memory_bytes=ROOM_BYTES, min_resident_seconds=0.0)
 
 
 def sized(size_bytes: int | None) -> Callable[[], Awaitable[int | None]]:
@@ -32,7 +34,7 @@ def served(name: str, size_bytes: int | None) -> ModelSpec:
 
 
 async def started(*specs: ModelSpec) -> EngineClient:
-    engine = EngineClient(specs, ServingSettings(model_memory_bytes=ROOM_BYTES, min_resident_seconds=0.0))
+    engine = EngineClient(specs, SETTINGS)
     engine.start()
     await engine.opened()
     return engine
@@ -167,6 +169,72 @@ def test_a_model_counts_what_it_may_grow_to_and_not_what_it_took_before_it_was_u
         assert engine.model("growing").memory_bytes == 60
         await ask(engine, "a")
         assert engine.model("growing").state is ModelState.UNLOADED
+        await engine.close()
+
+    run(scenario())
+
+
+def test_a_model_that_outgrew_the_budget_alone_is_loaded_again_and_makes_all_others_leave(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        async def open_lanes(report: ReportProgress) -> OpenedModel:
+            return OpenedModel([ScriptedLane(say_words("well"))], memory_bytes=lambda: ROOM_BYTES + 4)
+
+        grown = ModelSpec("grown", open_lanes, on_demand=True, estimate_bytes=sized(90))
+        engine = await started(grown, served("small", 5), served("other", 60))
+        for _ in range(2):
+            await ask(engine, "grown")
+            await ask(engine, "other")
+            assert engine.model("grown").state is ModelState.UNLOADED
+            await ask(engine, "small")
+        await ask(engine, "grown")
+        assert [engine.model(name).state for name in ("small", "other")] == [ModelState.UNLOADED] * 2
+        assert engine.model("grown").openings_total == 3
+        assert engine.model("grown").memory_bytes == ROOM_BYTES + 4, "what it takes is told as it is"
+        await settle()
+        assert engine.model("grown").state is ModelState.READY, "it is not put out for its own size"
+        await engine.close()
+
+    run(scenario())
+    assert [message for message in caplog.messages if message.startswith("model grown took 1 MiB, and 1 MiB")]
+
+
+def test_a_new_configuration_ends_the_rest_of_a_model_that_was_refused() -> None:
+    async def scenario() -> None:
+        specs = [served("a", 60), served("large", ROOM_BYTES + 1)]
+        engine = await started(*specs)
+        for _ in range(2):
+            with pytest.raises(ModelUnavailableError, match="does not fit"):
+                await ask(engine, "large")
+        again = [(change.name, change.what) for change in engine.reconfigure(specs, SETTINGS)]
+        assert again == [("large", "tried again when it is asked for, since it is unavailable")]
+        with pytest.raises(ModelUnavailableError, match="does not fit"):
+            await ask(engine, "large")
+        engine.reconfigure(specs, replace(SETTINGS, model_memory_bytes=ROOM_BYTES + 1))
+        await ask(engine, "large")
+        await engine.close()
+
+    run(scenario())
+
+
+def test_a_new_configuration_ends_the_rest_of_a_model_that_did_not_load() -> None:
+    async def scenario() -> None:
+        tries = 0
+
+        async def open_lanes(report: ReportProgress) -> OpenedModel:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                raise CheckpointError("damaged")
+            return OpenedModel([ScriptedLane(say_words("well"))])
+
+        specs = [ModelSpec("late", open_lanes, on_demand=True, estimate_bytes=sized(10))]
+        engine = await started(*specs)
+        with pytest.raises(ModelUnavailableError):
+            await ask(engine, "late")
+        engine.reconfigure(specs, SETTINGS)
+        await ask(engine, "late")
         await engine.close()
 
     run(scenario())

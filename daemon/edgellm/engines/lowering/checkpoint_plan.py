@@ -21,7 +21,12 @@ from edgellm.engines.gguf_file import read_gguf
 from edgellm.engines.gguf_model import model_shape
 from edgellm.engines.json_file import Fields, parse_object
 from edgellm.engines.lowering.model_config import decoder_config
-from edgellm.engines.lowering.model_file import ModelFileContent, model_file_bytes, write_model_file
+from edgellm.engines.lowering.model_file import (
+    ModelFileContent,
+    model_file_bytes,
+    shared_embedding_bytes,
+    write_model_file,
+)
 from edgellm.engines.lowering.plan import describe_bundle, write_json, write_text
 from edgellm.engines.lowering.tensor_map import plan_tensors
 from edgellm.engines.lowering.vocabulary import Vocabulary, read_vocabulary
@@ -64,6 +69,7 @@ class CheckpointPlan:
             config.head_size,
             config.vocab_size,
             config.usable_context_length,
+            shared_embedding_bytes=shared_embedding_bytes(self._tensors, self.quantisation),
         )
 
     def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:

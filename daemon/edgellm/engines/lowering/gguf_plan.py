@@ -17,7 +17,7 @@ from edgellm.engines.bundle import (
 )
 from edgellm.engines.checkpoint_digest import checkpoint_digest
 from edgellm.engines.gguf_file import GgufFile, read_gguf
-from edgellm.engines.gguf_model import model_shape
+from edgellm.engines.gguf_model import model_shape, shared_embedding_bytes
 from edgellm.engines.gguf_placement import place_file
 from edgellm.engines.lowering.plan import describe_bundle, write_json, write_text
 from edgellm.engines.progress import ProgressCallback
@@ -66,6 +66,7 @@ class GgufPlan:
             shape.head_size,
             shape.vocab_size,
             shape.context_length,
+            shared_embedding_bytes=shared_embedding_bytes(self._gguf),
         )
 
     def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:

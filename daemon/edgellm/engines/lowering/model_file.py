@@ -12,6 +12,7 @@ import numpy as np
 
 from edgellm.engines.checkpoint import LocatedTensor
 from edgellm.engines.gguf_file import DEFAULT_ALIGNMENT_BYTES, TensorType
+from edgellm.engines.gguf_model import EMBEDDING, OUTPUT, PANELLED_TYPES
 from edgellm.engines.lowering.model_config import DecoderConfig, llama3_frequency_divisors
 from edgellm.engines.lowering.quantise import adjacent_pairs, stored_bytes, stored_type, stored_values
 from edgellm.engines.lowering.tensor_map import ROPE_FACTORS, MappedTensor, TensorPlan
@@ -46,6 +47,15 @@ def model_file_bytes(tensors: TensorPlan, quantisation: str) -> int:
         stored_bytes(stored_type(mapped.target, mapped.shape, quantisation), mapped.shape)
         for mapped, _ in tensors.located
     )
+
+
+def shared_embedding_bytes(tensors: TensorPlan, quantisation: str) -> int:
+    """As ``gguf_model.shared_embedding_bytes`` will say of the file."""
+    shapes = {mapped.target: mapped.shape for mapped, _ in tensors.located}
+    if OUTPUT in shapes or EMBEDDING not in shapes:
+        return 0
+    kind = stored_type(EMBEDDING, shapes[EMBEDDING], quantisation)
+    return stored_bytes(kind, shapes[EMBEDDING]) if kind in PANELLED_TYPES else 0
 
 
 def write_model_file(path: Path, content: ModelFileContent, on_bytes: Callable[[int], None]) -> None:

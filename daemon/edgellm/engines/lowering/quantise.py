@@ -10,7 +10,7 @@ from gguf.quants import quantize
 from numpy.typing import NDArray
 
 from edgellm.engines.gguf_file import TensorType
-from edgellm.engines.lowering.tensor_map import EMBEDDING, OUTPUT
+from edgellm.engines.gguf_model import EMBEDDING, OUTPUT
 from edgellm.engines.safetensors_file import FloatArray
 from edgellm.errors import UnsupportedModelError
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from edgellm.engines.checkpoint import Checkpoint, LocatedTensor
 from edgellm.engines.checkpoint_names import MODULES_FILE
+from edgellm.engines.gguf_model import EMBEDDING, OUTPUT
 from edgellm.engines.lowering.model_config import DecoderConfig
 from edgellm.errors import CheckpointError, UnsupportedModelError
 
-EMBEDDING = "token_embd.weight"
-OUTPUT = "output.weight"
 ROPE_FACTORS = "rope_freqs.weight"
 _HEAD = "lm_head.weight"
 _DECODER = "model."

@@ -24,7 +24,8 @@ LOWERING_BYTES_PER_TOKEN = 2000
 class NativeShape:
     """What the runtime's memory depends on. ``model_bytes`` is the size of the weights file.
 
-    ``context_length`` is the most tokens of one sequence that the model was made for.
+    ``context_length`` is the most tokens of one sequence that the model was made for. ``shared_embedding_bytes`` is the
+    size of an embedding that serves as the output matrix too, see ``shared_embedding_bytes()``.
     """
 
     model_bytes: int
@@ -34,6 +35,7 @@ class NativeShape:
     vocab_size: int
     context_length: int
     kv_cache_dtype: str = "f16"
+    shared_embedding_bytes: int = 0
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -65,8 +67,10 @@ def load_estimate(shape: NativeShape, max_kv_tokens: int, max_batch_size: int, *
         f"{rows} rows a step",
     )
     tokenizer = Part("tokenizer", shape.vocab_size * TOKENIZER_BYTES_PER_TOKEN, f"{shape.vocab_size} tokens")
-    weights = Part("weights", shape.model_bytes, "mapped file")
-    return Estimate("load", (weights, kv, tokenizer, scratch, Part("libraries", LIBRARIES_BYTES, "measured")))
+    weights = [Part("weights", shape.model_bytes, "mapped file")]
+    if shape.shared_embedding_bytes:
+        weights.append(Part("embedding", shape.shared_embedding_bytes, "its rows, beside the output matrix"))
+    return Estimate("load", (*weights, kv, tokenizer, scratch, Part("libraries", LIBRARIES_BYTES, "measured")))
 
 
 def largest_kv_tokens(shape: NativeShape, max_batch_size: int, available_bytes: int, *, context_reuse: bool) -> int:
