@@ -78,6 +78,8 @@ def test_a_prompt_of_megabytes_is_refused_without_being_tokenised(daemon: Daemon
         (b"GET /" + b"y" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
         (b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n", 400),
         (b"GET /v1/models HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", 403),
+        (b"GET http://evil.example/v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 403),
+        (b"GET http://localhost@evil.example:80/v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 403),
         (b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404),
         (b"PUT /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 405),
         (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 415),
@@ -94,7 +96,8 @@ def test_a_prompt_of_megabytes_is_refused_without_being_tokenised(daemon: Daemon
         ),
         (b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: a b\r\nConnection: close\r\n\r\n", 400),
     ],
-    ids=["TLS", "many headers", "a huge header", "a long path", "no host", "a foreign host", "an unknown path",
+    ids=["TLS", "many headers", "a huge header", "a long path", "no host", "a foreign host", "a foreign target",
+         "a foreign target that hides", "an unknown path",
          "a wrong method", "no content type", "a told huge body", "an untold huge body", "a bad request id"],
 )  # fmt: skip
 def test_bad_bytes_get_an_error_object(daemon: Daemon, sent: bytes, status: int) -> None:
@@ -118,6 +121,8 @@ def test_good_requests_in_unusual_bytes_are_answered(daemon: Daemon) -> None:
     dribbled = request_bytes(body, "/v1/chat/completions", b"Connection: close")
     assert b"200 OK" in daemon.talk(*(dribbled[i : i + 9] for i in range(0, len(dribbled), 9)), pause_seconds=0.002)
     assert daemon.talk(b"GET /health/live HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
+    target = b"GET http://localhost:9/v1/models HTTP/1.1\r\nHost: elsewhere.example\r\nConnection: close\r\n\r\n"
+    assert b"200 OK" in daemon.talk(target)
     pipelined = b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n" * 2 + b"GET /health/live HTTP/1.0\r\n\r\n"
     assert daemon.talk(pipelined).count(b"200 OK") == 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -159,7 +160,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._goes_on:
-            super().on_header(name, value)
+            # A target that names its server goes before the header that does (RFC 9112, 3.2.2).
+            is_shadowed = name.lower() == b"host" and not self.url.startswith(b"/")
+            super().on_header(name, _authority_of(self.url) or value if is_shadowed else value)
             self._count_head(len(name) + len(value))
             if name.lower() == b"transfer-encoding" and value.strip().lower() != b"chunked":
                 # The parser would take the body of "gzip, chunked" for one that is not compressed.
@@ -246,6 +249,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _cut(self) -> None:
         self.transport.abort()
+
+
+def _authority_of(target: bytes) -> bytes:
+    """Of a target in absolute form; empty for the other forms."""
+    _, separator, rest = target.partition(b"://")
+    return re.split(rb"[/?#]", rest, maxsplit=1)[0].rpartition(b"@")[2] if separator else b""
 
 
 class ChunkWriter:

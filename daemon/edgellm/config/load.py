@@ -223,7 +223,9 @@ _PLAIN_WORDS = {
 
 
 _PATTERNS = {
-    limits.MODEL_NAME_PATTERN: "may hold only letters, digits and . _ : / @ + -, and starts with a letter or digit",
+    limits.MODEL_NAME_PATTERN: (
+        "may hold only letters, digits and . _ : / @ + -, no two dots in a row, and starts with a letter or digit"
+    ),
     limits.CPU_LIST_PATTERN: "must be a list of CPU numbers and ranges, such as 0-3,6",
 }
 
@@ -259,6 +261,8 @@ def _describe(error: ErrorDetails, origins: Mapping[str, str], file: Path | None
         return f"{where} must be {context['expected']}"
     if kind == "too_long":
         return f"{where} may hold at most {context['max_length']} entries"
+    if kind == "string_too_long":
+        return f"{where} may have at most {context['max_length']} characters"
     if kind == "string_pattern_mismatch":
         return f"{where} {_PATTERNS.get(context['pattern']) or 'must match ' + context['pattern']}"
     return f"{where} {_PLAIN_WORDS.get(kind) or error['msg']}"

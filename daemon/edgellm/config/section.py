@@ -14,7 +14,7 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(strict=True, gt=0, le=limits.DURATION_SECONDS_MAX, allow_inf_nan=False)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=limits.TOKENS_MAX)]
-ModelName = Annotated[Text, Field(pattern=limits.MODEL_NAME_PATTERN)]
+ModelName = Annotated[Text, Field(max_length=limits.MODEL_NAME_CHARACTERS_MAX, pattern=limits.MODEL_NAME_PATTERN)]
 PoolBytes = Annotated[int, Field(strict=True, ge=0, le=limits.SNAPSHOT_POOL_BYTES_MAX)]
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from edgellm.config import ModelSettings, Settings
-from edgellm.config.limits import MODEL_NAME_PATTERN
+from edgellm.config.limits import MODEL_NAME_CHARACTERS_MAX, MODEL_NAME_PATTERN
 from edgellm.config.model_kind import WITHOUT_TEXT, ModelKind
 from edgellm.engines.cache_directory import models_dir, require_folder
 from edgellm.engines.catalogue import CATALOGUE
@@ -55,7 +55,7 @@ def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
     kind = kind_of(model, settings)
     model_id = _model_id(model.source, settings, kind)
     name = model.name or model_id
-    if not re.fullmatch(MODEL_NAME_PATTERN, name):
+    if len(name) > MODEL_NAME_CHARACTERS_MAX or not re.fullmatch(MODEL_NAME_PATTERN, name):
         raise ConfigError(f"{name!r} cannot be a model's name — choose one: --model NAME={model.source}")
 
     if kind in WITHOUT_TEXT:

@@ -125,9 +125,13 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
             "edgellm.toml: models[0].threads must be at least 1; leave it out to let edgellm choose",
         ),
         (
-            "[[models]]\nsource = 'm'\nname = '../etc'",
-            "edgellm.toml: models[0].name may hold only letters, digits and . _ : / @ + -, "
+            "[[models]]\nsource = 'm'\nname = 'a/../etc'",
+            "edgellm.toml: models[0].name may hold only letters, digits and . _ : / @ + -, no two dots in a row, "
             "and starts with a letter or digit",
+        ),
+        (
+            f"[[models]]\nsource = 'm'\nname = '{'a' * 129}'",
+            "edgellm.toml: models[0].name may have at most 128 characters",
         ),
         (
             "[[models]]\nsource = 'm'\ncpus = 'abc'",
