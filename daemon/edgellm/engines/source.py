@@ -96,8 +96,7 @@ def resolve(
         if found is not None and found.reference.kind == "whisper":
             raise ModelSourceError(f"{model} {WITHOUT_TEXT['asr']}: it has no engine, and no text is made with it")
         return _of_hub(found or fetch_model(hub_id, models_dir, refuse_folder, on_progress))
-    known = ", ".join(entry.name for entry in CATALOGUE.values() if entry.kind not in WITHOUT_TEXT)
-    raise ModelSourceError(f"{model}: no such file or directory, nor a catalogue name (known: {known})")
+    raise ModelSourceError(f"{model}: no such file or directory, nor a catalogue name (known: {', '.join(CATALOGUE)})")
 
 
 def is_fetchable(model: str) -> bool:

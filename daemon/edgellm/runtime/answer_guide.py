@@ -80,11 +80,15 @@ class AnswerGuide:
         elif may_reason:
             answer = {"type": "or", "elements": [answer, reasoned]}
         tag = {"type": TAG_GUIDE, "format": answer}
-        paths = GuidePaths([*self._renamed(answer, f"{_TAG_PATH}.format"), (_TAG_PATH, self._sources[0][1])])
+        paths = GuidePaths([*self._renamed(answer, f"{_TAG_PATH}.format"), (_TAG_PATH, self._asked_for_whole())])
         try:
             return GuidedDecoding(TAG_GUIDE, json.dumps(tag, ensure_ascii=False, separators=(",", ":"))), paths
         except RequestError as error:
             raise paths.as_asked(error) from None
+
+    def _asked_for_whole(self) -> str:
+        first, *others = (asked_as for _, asked_as in self._sources)
+        return first.partition("[")[0] if others else first
 
     def _renamed(self, node: object, path: str) -> list[tuple[str, str]]:
         for source, asked_as in self._sources:

@@ -135,7 +135,7 @@ def how_to_talk(base_url: str, model: str, *, with_key: bool, authority: Path | 
     if authority is not None:
         lines.append(f"  trust   export SSL_CERT_FILE={shlex.quote(str(authority.absolute()))}")
     if with_key:
-        lines.append("  key     export EDGELLM_API_KEY=one of server.api_keys_file")
+        lines.append("  key     export EDGELLM_API_KEY=the key that edgellm keys add printed")
     lines += [f"  curl    {curl}", f"  Python  {python}"]
     if not has_client:
         lines.append("          (once: python3 -m pip install openai)")

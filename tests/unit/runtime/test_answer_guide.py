@@ -146,3 +146,13 @@ def test_a_tag_without_a_format_cannot_stand_beside_others() -> None:
     with pytest.raises(RequestError) as refusal:
         AnswerGuide(OutputStyle()).add_form(GuidedDecoding("structural_tag", "{}"), "guided_decoding.structural_tag")
     assert refusal.value.param == "guided_decoding.structural_tag"
+
+
+def test_tools_that_are_too_large_together_are_named_together() -> None:
+    described = {"type": "object", "properties": {"a": {"type": "string", "description": "x" * 1300}}}
+    tool = Tool("f", parameters=json.dumps(described), has_parameters=True)
+    guide = AnswerGuide(OutputStyle(tool_parser="hermes"))
+    guide.add_calls([(index, tool) for index in range(100)], parallel=True)
+    with pytest.raises(RequestError, match=r"^tools has \d+ bytes; the limit is 131072") as refusal:
+        guide.guide(starts_in_reasoning=False, may_reason=False)
+    assert refusal.value.param == "tools"
