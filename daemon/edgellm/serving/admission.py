@@ -17,7 +17,7 @@ from typing import Protocol
 from edgellm.errors import AdmissionError, EdgeLLMError, ServerBusyError
 from edgellm.serving.lane import Lane
 from edgellm.serving.priority import Priority, PriorityQueue
-from edgellm.serving.service_times import ServiceTimes
+from edgellm.serving.run_lengths import RunLengths, RunProgress
 from edgellm.serving.settings import ServingSettings
 
 
@@ -62,9 +62,9 @@ class AdmissionLogicError(RuntimeError):
 
 
 class Lease:
-    """The right to one slot of one lane."""
+    """The right to one slot of one lane. ``progress`` says how far what runs in it is; None where that says nothing."""
 
-    __slots__ = ("_admission", "_released", "lane", "since_seconds", "ticket")
+    __slots__ = ("_admission", "_released", "lane", "progress", "since_seconds", "ticket")
 
     def __init__(self, admission: Admission, ticket: Ticket, lane: Lane, since_seconds: float) -> None:
         self._admission = admission
@@ -72,6 +72,7 @@ class Lease:
         self.ticket = ticket
         self.lane = lane
         self.since_seconds = since_seconds
+        self.progress: Callable[[], RunProgress | None] = lambda: None
 
     def release(self, *, was_used: bool = True) -> None:
         """``was_used``: it says something of how long requests take."""
@@ -142,7 +143,7 @@ class Admission:
         self._held: set[Lease] = set()
         self._queue: PriorityQueue[Ticket] = PriorityQueue()
         self._closed_because: Callable[[], AdmissionError] | None = None
-        self._service_times = ServiceTimes()
+        self._run_lengths = RunLengths()
 
     @property
     def capacity(self) -> int:
@@ -300,9 +301,10 @@ class Admission:
             self.time_out(ticket)
 
     def retry_after_seconds(self) -> float:
-        """When the first of the running requests should be done, by what recent ones took."""
+        """When the first of the running requests should be done: see RunLengths."""
         now = self._clock()
-        return self._service_times.until_next_end_seconds([now - lease.since_seconds for lease in self._held])
+        running = [(now - lease.since_seconds, lease.progress()) for lease in self._held]
+        return self._run_lengths.until_next_end_seconds(running)
 
     def _busy(self, message: str) -> ServerBusyError:
         return ServerBusyError(message, retry_after_seconds=self.retry_after_seconds())
@@ -356,7 +358,7 @@ class Admission:
         self._running[lease.lane] -= 1
         self._forget_if_gone(lease.lane)
         if was_used:
-            self._service_times.ended(self._clock() - lease.since_seconds)
+            self._run_lengths.ended(self._clock() - lease.since_seconds, lease.progress())
         lease.ticket.outstanding -= 1
         if lease.ticket.outstanding == 0:
             lease.ticket.apply(TicketEvent.LAST_RELEASE)

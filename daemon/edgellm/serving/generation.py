@@ -26,6 +26,7 @@ from edgellm.serving.delta_buffer import AtOnce, DeltaBuffer
 from edgellm.serving.error_frames import error_frames
 from edgellm.serving.lane import Lane, LaneGeneration
 from edgellm.serving.report import Outcome, RequestReport, outcome_of_error
+from edgellm.serving.running_choice import RunningChoice, tokens_max
 
 _log = logging.getLogger(__name__)
 
@@ -49,9 +50,6 @@ _OUTCOME_OF_CAUSE = {
     CancelCause.SHUTTING_DOWN: Outcome.UNAVAILABLE,
     CancelCause.KEY_REVOKED: Outcome.REFUSED,
 }
-
-_GAPS_COUNTED_AT_A_TIME = 64
-_GOOD_ENDS = frozenset({"stop", "length", "tool_calls"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +119,10 @@ class Generation:
             raise self._error
         return [ChoiceDelta(index, delta) for index, delta in deltas]
 
+    def _tokens_max_to_come(self) -> int:
+        """What a slot may have to say after what runs in it now, were the rest shared out evenly."""
+        return sum(tokens_max(request) for _, request in self._pending) // max(1, self._open_slots)
+
     def cancel(self, cause: CancelCause) -> None:
         """Stop within one step. Idempotent; without effect once the generation has ended."""
         if self._cancel_cause is not None or self._ended.is_set():
@@ -141,7 +143,10 @@ class Generation:
         try:
             while self._error is None and self._pending:
                 index, request = self._pending.popleft()
-                choice = _RunningChoice(self, index, len(request.prompt_token_ids or ()))
+                choice = RunningChoice(
+                    index, request, self.report, self._buffer, self._token_gap, self._tokens_max_to_come
+                )
+                slot.show_progress(choice)
                 try:
                     await self._run_choice(slot, request, choice)
                 except EdgeLLMError as error:
@@ -167,7 +172,7 @@ class Generation:
             if self._open_slots == 0:
                 self._end()
 
-    async def _run_choice(self, slot: _Slot, request: GenerationRequest, choice: _RunningChoice) -> None:
+    async def _run_choice(self, slot: _Slot, request: GenerationRequest, choice: RunningChoice) -> None:
         report = self.report
         if report.submitted_seconds is None:
             report.submitted_seconds = time.monotonic()
@@ -178,7 +183,7 @@ class Generation:
         finally:
             report.released_seconds = time.monotonic()
 
-    async def _submit_choice(self, slot: _Slot, request: GenerationRequest, choice: _RunningChoice) -> None:
+    async def _submit_choice(self, slot: _Slot, request: GenerationRequest, choice: RunningChoice) -> None:
         running = await slot.lane.submit(request, choice)
         choice.has_begun = self._error is None
         self._active[running] = None
@@ -192,7 +197,7 @@ class Generation:
         finally:
             self._active.pop(running, None)
 
-    def _may_run_again(self, choice: _RunningChoice) -> bool:
+    def _may_run_again(self, choice: RunningChoice) -> bool:
         """Once a request, for a choice whose worker was lost before it said anything."""
         if self._has_run_again or choice.has_spoken or self._error is not None:
             return False
@@ -265,111 +270,11 @@ class _Slot:
         assert self.lease is not None  # noqa: S101  # it runs no choice while it waits
         return self.lease.lane
 
+    def show_progress(self, choice: RunningChoice) -> None:
+        if self.lease is not None:
+            self.lease.progress = choice.progress
+
     def release(self) -> None:
         lease, self.lease = self.lease, None
         if lease is not None:
             lease.release()
-
-
-class _RunningChoice:
-    """The receiver of one choice on its lane.
-
-    A token finds the processor's caches full of weights: what costs is how much code and data it touches, not how
-    often. So it passes few calls here, and tokens and the gaps between them are counted many at a time.
-    """
-
-    __slots__ = (
-        "_buffer",
-        "_end",
-        "_finish_reason",
-        "_gaps_seconds",
-        "_generation",
-        "_index",
-        "_last_token_seconds",
-        "_pieces",
-        "_prompt_tokens",
-        "_tokens",
-        "has_begun",
-    )
-
-    def __init__(self, generation: Generation, index: int, prompt_tokens: int) -> None:
-        self._generation = generation
-        self._prompt_tokens = prompt_tokens  # known before; not in the report yet
-        self._buffer = generation._buffer
-        self._index = index
-        self._tokens = 0  # not in the report yet
-        self.has_begun = False  # its lane took it, while it was still wanted: a step computes of its prompt
-        self._finish_reason: str | None = None
-        self._last_token_seconds = 0.0  # no token yet
-        self._gaps_seconds: list[float] = []
-        texts = generation.report.texts
-        self._pieces = None if texts is None else texts.answers.setdefault(index, [])
-        self._end: asyncio.Future[EdgeLLMError | None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def has_spoken(self) -> bool:
-        return self._last_token_seconds > 0 or self._finish_reason is not None
-
-    def take_text(self, text: str, token_ids: list[int]) -> None:
-        if token_ids:
-            self._count(len(token_ids))
-        if self._pieces is not None:
-            self._pieces.append(text)
-        self._buffer.put_text(self._index, text, token_ids)
-
-    def take(self, delta: StreamDelta) -> None:
-        if delta.token_ids or delta.audio_frames:
-            self._count(len(delta.token_ids) + delta.audio_frames)
-        if self._pieces is not None:
-            self._pieces.append(delta.text)
-        if delta.finished:
-            report = self._generation.report
-            self._finish_reason = delta.finish_reason
-            report.prompt_tokens += delta.prompt_tokens or 0
-            report.cached_tokens += delta.cached_tokens or 0
-            self._prompt_tokens = 0
-            if delta.finish_reason not in _GOOD_ENDS:
-                return
-        self._buffer.put(self._index, delta)
-
-    def ended(self, error: EdgeLLMError | None) -> None:
-        self._pass_on_counts()
-        report = self._generation.report
-        if self._last_token_seconds:
-            report.last_token_seconds = max(report.last_token_seconds or 0.0, self._last_token_seconds)
-        if error is None and self._finish_reason in _GOOD_ENDS:
-            report.finish_reasons[self._finish_reason] += 1
-        if error is None and self._finish_reason not in _GOOD_ENDS:
-            error = WorkerFailedError("The model's worker ended the request without a result.")
-        if not self._end.done():
-            self._end.set_result(error)
-
-    def count_prompt_if_begun(self) -> None:
-        """For a choice that ended without a last delta, which would have said so."""
-        if self.has_begun or self.has_spoken:
-            self._generation.report.prompt_tokens += self._prompt_tokens
-            self._prompt_tokens = 0
-
-    async def released(self) -> None:
-        """Return once the lane has let go. Raises what went wrong."""
-        error = await self._end
-        if error is not None:
-            raise error
-
-    def _count(self, tokens: int) -> None:
-        now = time.monotonic()
-        self._tokens += tokens
-        if self._last_token_seconds:
-            self._gaps_seconds.append((now - self._last_token_seconds) / tokens)
-            if len(self._gaps_seconds) == _GAPS_COUNTED_AT_A_TIME:
-                self._pass_on_counts()
-        elif self._generation.report.first_token_seconds is None:
-            self._generation.report.first_token_seconds = now
-        self._last_token_seconds = now
-
-    def _pass_on_counts(self) -> None:
-        self._generation.report.generated_tokens += self._tokens
-        self._tokens = 0
-        for gap_seconds in self._gaps_seconds:
-            self._generation._token_gap(gap_seconds)
-        self._gaps_seconds.clear()

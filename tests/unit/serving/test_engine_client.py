@@ -351,6 +351,24 @@ def test_the_prompt_of_a_request_that_ran_again_counts_once(times_lost: int) -> 
     run(scenario())
 
 
+def test_the_time_to_retry_goes_by_what_the_running_requests_may_still_say() -> None:
+    async def scenario() -> None:
+        lane = ScriptedLane(max_batch_size=1)
+        async with serving(lane, max_queued_requests=0) as engine:
+            await engine.generate(job("long"))
+            lane.generations[-1].say("a")
+            await asyncio.sleep(0.5)
+            lane.generations[-1].say("b", tokens=9)
+            with pytest.raises(ServerBusyError) as refused:
+                await engine.generate(job("late"))
+            tokens_left = lane.generations[-1].request.params.max_tokens - 10
+            assert refused.value.retry_after_seconds is not None
+            assert refused.value.retry_after_seconds >= tokens_left * 0.5 / 9 > 5  # no faster than it was
+            lane.generations[-1].finish()
+
+    run(scenario())
+
+
 def test_a_reader_that_was_cancelled_hears_so() -> None:
     async def scenario() -> None:
         lane = ScriptedLane()
