@@ -176,14 +176,17 @@ inline __attribute__((always_inline)) void multiply_nibble_block(const PanelPart
 template <typename V, typename Type, int kTokens>
 inline __attribute__((always_inline)) void multiply_byte_block(const PanelPart& part, int64_t b, const WordRow* tokens,
                                                                typename V::Floats* sums) {
+    // Set here and not where the first half is added: there GCC 12 at -O1 takes one token's sums for another's.
     typename V::ByteSums dots[kTokens];
+#pragma GCC unroll 16
+    for (int t = 0; t < kTokens; ++t) dots[t] = V::zero_sums();
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
         const typename V::Bytes w = V::load_bytes(part.quants + (b * 8 + half * 4) * kWords_bytes);
 #pragma GCC unroll 16
         for (int t = 0; t < kTokens; ++t) {
             const std::byte* x = tokens[t].quants + (b * kPanelBlock + half * (kPanelBlock / 2)) * 2;
-            dots[t] = V::add_bytes(half == 0 ? V::zero_sums() : dots[t], w, x);
+            dots[t] = V::add_bytes(dots[t], w, x);
         }
     }
     const auto scales = V::load_half(part.scales + b * kHalves_bytes);
