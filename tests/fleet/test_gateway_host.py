@@ -29,6 +29,7 @@ def test_a_second_run_of_the_gateway_changes_nothing(boards: RolloutFleet) -> No
     assert "DEPRECATION WARNING" not in played.output  # the next Ansible takes the roles as they are
 
 
+@pytest.mark.thorough
 def test_a_board_that_leaves_the_inventory_and_comes_back_costs_no_request(boards: RolloutFleet) -> None:
     with boards.client() as client:
         client.wait_for_answers(2, boards.gateway.wait_for)
