@@ -50,44 +50,34 @@ def _abilities(model: ServedModel) -> dict[str, Any]:
     capabilities = model.capabilities
     if capabilities is None:
         return {}
+    of_every_kind = {
+        "runtime": capabilities.runtime,
+        "executor_device": capabilities.executor_device,
+        "input_modalities": list(capabilities.input_modalities),
+        "output_modalities": list(capabilities.output_modalities),
+        "slots": model.admission.capacity,
+        "streaming": capabilities.streaming,
+    }
     if capabilities.transcription.languages:
         return {
-            "runtime": capabilities.runtime,
-            "executor_device": capabilities.executor_device,
-            "input_modalities": list(capabilities.input_modalities),
-            "output_modalities": list(capabilities.output_modalities),
-            "slots": model.admission.capacity,
-            "streaming": capabilities.streaming,
+            **of_every_kind,
             "languages": list(capabilities.transcription.languages),
             "translates": capabilities.transcription.translates,
         }
     if capabilities.speech.voices:
-        return {
-            "runtime": capabilities.runtime,
-            "executor_device": capabilities.executor_device,
-            "input_modalities": list(capabilities.input_modalities),
-            "output_modalities": list(capabilities.output_modalities),
-            "slots": model.admission.capacity,
-            "streaming": capabilities.streaming,
-            "voices": [voice.name for voice in capabilities.speech.voices],
-        }
+        return {**of_every_kind, "voices": [voice.name for voice in capabilities.speech.voices]}
     style = model.output_style(capabilities)
     return {
-        "runtime": capabilities.runtime,
+        **of_every_kind,
         "executor": capabilities.executor,
-        "executor_device": capabilities.executor_device,
         "executor_reason": capabilities.executor_reason,
-        "input_modalities": list(capabilities.input_modalities),
-        "output_modalities": list(capabilities.output_modalities),
         "context_length": capabilities.max_kv_cache_capacity,
         "max_input_len": capabilities.max_input_len,
         "max_batch_size": capabilities.max_batch_size,
-        "slots": model.admission.capacity,
         "in_flight_batching": capabilities.in_flight_batching,
         "context_cache": capabilities.context_cache,
         "kv_cache_dtype": capabilities.kv_cache_dtype,
         "speculative_method": capabilities.speculative_method,
-        "streaming": capabilities.streaming,
         "embeddings": _embeddings(capabilities.embeddings),
         "guided_decoding": list(capabilities.guided_decoding),
         "reasoning_parser": style.reasoning_parser,

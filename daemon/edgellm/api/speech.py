@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,10 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from edgellm.api import speech_format
 from edgellm.api.client_presence import ClientPresence
-from edgellm.api.error_mapping import stream_error
-from edgellm.api.failure_log import log_failure
+from edgellm.api.delta_events import send_delta_events
 from edgellm.api.gate import UNRECORDED
-from edgellm.api.generation_response import STREAM_HEADERS
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.wire.speech import SpeechRequest
 from edgellm.errors import EdgeLLMError
@@ -69,7 +66,8 @@ class SpeechResponse(Response):
             presence.on_leave(lambda: generation.cancel(CancelCause.CLIENT_LEFT))
             try:
                 if self._body.stream_format == "sse":
-                    await self._send_events(generation, presence, send)
+                    events = speech_format.SpeechEvents()
+                    await send_delta_events(generation, events, presence, send, self._heartbeat_seconds)
                 else:
                     await self._send_sound(generation, presence, send)
             finally:
@@ -97,35 +95,6 @@ class SpeechResponse(Response):
                 return
             raise
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _send_events(self, generation: Generation, presence: ClientPresence, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
-        input_tokens = output_tokens = 0
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout(self._heartbeat_seconds):
-                        deltas = await generation.next_deltas()
-                except TimeoutError:
-                    heartbeat = speech_format.HEARTBEAT
-                    await send({"type": "http.response.body", "body": heartbeat, "more_body": True})
-                    continue
-                if not deltas:
-                    break
-                for item in deltas:
-                    input_tokens += item.delta.prompt_tokens or 0
-                    output_tokens += item.delta.audio_frames
-                    if item.delta.audio_bytes:
-                        event = speech_format.sound_event(item.delta.audio_bytes)
-                        await send({"type": "http.response.body", "body": event, "more_body": True})
-        except EdgeLLMError as error:
-            if presence.gone:
-                return
-            log_failure(generation.report.request_id, error)
-            ending = speech_format.error_event(stream_error(error))
-        else:
-            ending = speech_format.done_event(input_tokens, output_tokens)
-        await send({"type": "http.response.body", "body": ending, "more_body": False})
 
 
 async def _deltas(generation: Generation) -> AsyncIterator[StreamDelta]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-import json
-from typing import Any
 
+from edgellm.api.delta_events import json_event
 from edgellm.media.speech_formats import (
     SPEECH_CHANNELS,
     SPEECH_FORMATS,
@@ -13,8 +12,7 @@ from edgellm.media.speech_formats import (
     SPEECH_SAMPLE_FORMAT,
     SpeechFormatName,
 )
-
-HEARTBEAT = b": speaking\n\n"
+from edgellm.runtime.outputs import StreamDelta
 
 
 def sound_headers(format_name: SpeechFormatName) -> list[tuple[bytes, bytes]]:
@@ -32,24 +30,26 @@ def sound_headers(format_name: SpeechFormatName) -> list[tuple[bytes, bytes]]:
     return headers
 
 
-def sound_event(sound: bytes) -> bytes:
-    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(sound).decode()})
+class SpeechEvents:
+    """OpenAI's events of speech, a delta of sound each."""
 
+    heartbeat = b": speaking\n\n"
 
-def done_event(input_tokens: int, output_tokens: int) -> bytes:
-    """Input tokens are the sounds that the model read, output tokens the frames that it made."""
-    usage = {
-        "input_tokens": input_tokens,
-        "output_tokens": output_tokens,
-        "total_tokens": input_tokens + output_tokens,
-    }
-    return _event({"type": "speech.audio.done", "usage": usage})
+    def __init__(self) -> None:
+        self._input_tokens = self._output_tokens = 0
 
+    def event(self, delta: StreamDelta) -> bytes:
+        self._input_tokens += delta.prompt_tokens or 0
+        self._output_tokens += delta.audio_frames
+        if not delta.audio_bytes:
+            return b""
+        return json_event({"type": "speech.audio.delta", "audio": base64.b64encode(delta.audio_bytes).decode()})
 
-def error_event(error: dict[str, object]) -> bytes:
-    """``error`` is an error object, with what names it one around it."""
-    return _event(error)
-
-
-def _event(value: dict[str, Any]) -> bytes:
-    return b"data: %b\n\n" % json.dumps(value, separators=(",", ":")).encode()
+    def done(self) -> bytes:
+        """Input tokens are the sounds that the model read, output tokens the frames that it made."""
+        usage = {
+            "input_tokens": self._input_tokens,
+            "output_tokens": self._output_tokens,
+            "total_tokens": self._input_tokens + self._output_tokens,
+        }
+        return json_event({"type": "speech.audio.done", "usage": usage})

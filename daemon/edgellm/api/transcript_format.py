@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgellm.api.delta_events import json_event
 from edgellm.runtime.outputs import StreamDelta, TranscriptFacts, TranscriptSegment
 
 JSON_TYPE = b"application/json"
@@ -48,21 +49,23 @@ def whole(
             return JSON_TYPE, _json({"text": transcript.text, "usage": _usage(transcript.facts)})
 
 
-def text_event(text: str) -> bytes:
-    return _event({"type": "transcript.text.delta", "delta": text})
+class TranscriptEvents:
+    """OpenAI's events of a transcript, a piece of text each."""
 
+    heartbeat = b": waiting\n\n"
 
-def done_event(transcript: Transcript) -> bytes:
-    return _event({"type": "transcript.text.done", "text": transcript.text, "usage": _usage(transcript.facts)})
+    def __init__(self) -> None:
+        self._transcript = Transcript()
 
+    def event(self, delta: StreamDelta) -> bytes:
+        # The text of the events is that of the whole, which begins without a space.
+        text = delta.text if self._transcript.text else delta.text.lstrip()
+        self._transcript.take(delta)
+        return json_event({"type": "transcript.text.delta", "delta": text}) if text else b""
 
-def error_event(error: Mapping[str, object]) -> bytes:
-    """``error`` is an error object, with what names it one around it."""
-    return _event(error)
-
-
-def _event(value: Mapping[str, object]) -> bytes:
-    return b"data: " + _json(value) + b"\n\n"
+    def done(self) -> bytes:
+        whole = self._transcript
+        return json_event({"type": "transcript.text.done", "text": whole.text, "usage": _usage(whole.facts)})
 
 
 def _json(value: Mapping[str, object]) -> bytes:

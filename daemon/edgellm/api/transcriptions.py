@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,10 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from edgellm.api import transcript_format
 from edgellm.api.client_presence import ClientPresence
-from edgellm.api.error_mapping import stream_error
-from edgellm.api.failure_log import log_failure
+from edgellm.api.delta_events import send_delta_events
 from edgellm.api.gate import UNRECORDED
-from edgellm.api.generation_response import STREAM_HEADERS
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.transcript_format import Transcript
 from edgellm.api.upload import Form
@@ -30,8 +27,6 @@ from edgellm.serving.engine_client import EngineClient, GenerationJob
 from edgellm.serving.generation import CancelCause, Generation
 from edgellm.serving.model import ServedModel
 from edgellm.serving.task import Task
-
-_HEARTBEAT = b": waiting\n\n"
 
 
 async def transcriptions(service: ApiService, request: Request) -> TranscriptResponse:
@@ -84,7 +79,8 @@ class TranscriptResponse(Response):
                 presence.on_leave(lambda: generation.cancel(CancelCause.CLIENT_LEFT))
                 try:
                     if self._options is not None and self._options.stream:
-                        await self._send_stream(generation, presence, send)
+                        events = transcript_format.TranscriptEvents()
+                        await send_delta_events(generation, events, presence, send, self._heartbeat_seconds)
                     else:
                         await self._send_whole(generation, presence, send)
                 finally:
@@ -122,32 +118,3 @@ class TranscriptResponse(Response):
         headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})
-
-    async def _send_stream(self, generation: Generation, presence: ClientPresence, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
-        transcript = Transcript()
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout(self._heartbeat_seconds):
-                        deltas = await generation.next_deltas()
-                except TimeoutError:
-                    await send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})
-                    continue
-                if not deltas:
-                    break
-                for item in deltas:
-                    # The text of the deltas is that of the whole, which begins without a space.
-                    text = item.delta.text if transcript.text else item.delta.text.lstrip()
-                    transcript.take(item.delta)
-                    if text:
-                        event = transcript_format.text_event(text)
-                        await send({"type": "http.response.body", "body": event, "more_body": True})
-        except EdgeLLMError as error:
-            if presence.gone:
-                return
-            log_failure(generation.report.request_id, error)
-            ending = transcript_format.error_event(stream_error(error))
-        else:
-            ending = transcript_format.done_event(transcript)
-        await send({"type": "http.response.body", "body": ending, "more_body": False})
