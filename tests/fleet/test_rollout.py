@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.fleet.rollout_fleet import BOARDS, STEPS, RolloutFleet
 from tests.service.conftest import Say
 
@@ -31,6 +32,22 @@ def test_a_release_goes_out_without_a_failed_request(boards: RolloutFleet, say: 
     assert all(row.changed == 0 for row in again.recap.values()), again.changed_tasks
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("playbook", ["rollout", "rollback"])
+def test_check_mode_of_a_rollout_leaves_boards_and_gateway_alone(boards: RolloutFleet, playbook: str) -> None:
+    before = boards.versions(), [boards.record(name) for name in BOARDS]
+    source = {"rollout_source": str(boards.release("1.0.9"))} if playbook == "rollout" else {}
+    with boards.client() as client:
+        played = boards.play(playbook, "--check", **source)
+        client.wait_for_answers(2, boards.gateway.wait_for)
+    assert played.code == 0, played.output
+    assert client.failures == []
+    assert (boards.versions(), [boards.record(name) for name in BOARDS]) == before
+    assert set(boards.statuses().values()) == {"UP"}
+    for board in boards.boards.values():
+        assert board.device.run("test", "-e", "/var/lib/edgellm-host/incoming", check=False).code == 1
+
+
 def test_a_broken_release_is_taken_back_and_the_service_stays(boards: RolloutFleet, say: Say) -> None:
     before = boards.versions()
     with boards.client() as client:
@@ -49,6 +66,7 @@ def test_a_broken_release_is_taken_back_and_the_service_stays(boards: RolloutFle
     say(f"broken release: found and taken back in {played.seconds:.0f} s, {client.answered} answers meanwhile")
 
 
+@pytest.mark.thorough
 def test_a_rollback_brings_the_release_of_before(boards: RolloutFleet, say: Say) -> None:
     before = boards.versions()
     with boards.client() as client:
@@ -60,13 +78,29 @@ def test_a_rollback_brings_the_release_of_before(boards: RolloutFleet, say: Say)
     say(f"rollback of {len(BOARDS)} boards: {played.seconds:.0f} s, {client.answered} answers meanwhile")
 
 
+@pytest.mark.thorough
+def test_a_rollback_goes_to_a_release_that_is_named_and_to_no_other(boards: RolloutFleet) -> None:
+    name, limit = BOARDS[0], BOARDS[:1]
+    was = boards.version(name)
+    brought = boards.roll_out(boards.release("1.0.1"), limit=limit)
+    assert brought.code == 0, brought.output
+    assert was in boards.kept(name)
+    refused = boards.play("rollback", rollout_release="9.9.9", limit=limit)
+    assert refused.code != 0
+    assert "9.9.9" in refused.output
+    assert boards.version(name) == "1.0.1"
+    played = boards.play("rollback", rollout_release=was, limit=limit)
+    assert played.code == 0, played.output
+    assert boards.version(name) == was
+    boards.wait_until_all_are_in()
+
+
 def test_verify_shows_the_fleet_in_one_table(boards: RolloutFleet) -> None:
     played = boards.play("verify")
     assert played.code == 0, played.output
-    (version,) = boards.versions()
     for name in BOARDS:
         row = next(line for line in played.output.splitlines() if f'"{name} ' in line)
         assert " yes " in row
-        assert version in row
+        assert boards.version(name) in row
         assert "smollm2-135m-instruct" in row
     assert all(row.changed == 0 for row in played.recap.values())
