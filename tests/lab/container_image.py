@@ -133,7 +133,8 @@ def compiled_module() -> Path | None:
 
 @functools.cache
 def digest_of_sources() -> str:
-    digest = hashlib.sha256(b"" if compiled_module() is None else b"with the module of this environment")
+    module = compiled_module()
+    digest = hashlib.sha256(b"" if module is None else hashlib.sha256(module.read_bytes()).digest())
     for path in _files():
         digest.update(f"{path.relative_to(CHECKOUT)}\0{path.stat().st_mode & 0o111}\0".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())

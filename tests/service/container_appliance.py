@@ -70,6 +70,11 @@ class ContainerAppliance(Appliance):
             self.device.write(f"/etc/containers/systemd/{file.name}", "\n".join([*lines, ""]))
         self.device.run("systemctl", "daemon-reload")
 
+    def uninstall(self) -> None:
+        for copy in (self.device.root / "etc/containers/systemd").glob("edgellm*.container"):
+            copy.unlink()
+        self.command("uninstall")
+
     def serve(self) -> ContainerAppliance:
         self.boot()
         self.load()

@@ -351,7 +351,7 @@ def test_it_serves_after_a_reboot_without_a_network(appliance: ContainerApplianc
 def test_an_uninstall_takes_the_units_off(appliance: ContainerAppliance) -> None:
     again = appliance.command("install", "--mode", "container").output
     assert again.splitlines()[-1] == "container, without a GPU: nothing changed"
-    appliance.command("uninstall")
+    appliance.uninstall()
     assert appliance.device.unit(UNIT, "LoadState", "ActiveState") == {
         "LoadState": "not-found",
         "ActiveState": "inactive",
