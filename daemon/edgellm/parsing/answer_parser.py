@@ -29,7 +29,8 @@ class AnswerFormat:
     the text alone. ``starts_in_reasoning``: the prompt ended inside a reasoning block, so the answer begins in it.
     ``tools`` maps the name of each tool that may be called to its JSON schema of parameters.
     ``calls_enforced``: a grammar lets the answer be nothing but calls, after its reasoning, so that what is left of
-    one that was cut off is no text.
+    one that was cut off is no text. ``calls_guided``: it lets the answer be calls or a form that was asked for, so that
+    what begins as a call is nothing else.
     ``reasoning_start_token`` and ``reasoning_end_token`` are ids, where the marks of reasoning are one token each:
     with them reasoning tokens are counted exactly.
     """
@@ -40,20 +41,22 @@ class AnswerFormat:
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     parallel_tool_calls: bool = True
     calls_enforced: bool = False
+    calls_guided: bool = False
     reasoning_start_token: int | None = None
     reasoning_end_token: int | None = None
 
 
 class AnswerParser:
     """Splits reasoning off, then finds calls in the rest. Nothing of the text is lost but the marks between them, and,
-    where calls are enforced, a call that was cut off.
+    where a grammar wrote it, a call that was cut off.
 
     Joined over all calls, the events do not depend on where the text was split.
     """
 
     def __init__(self, answer_format: AnswerFormat, new_call_id: Callable[[], str] | None = None) -> None:
         self._calls_enforced = answer_format.calls_enforced
-        self._cut_off = False  # the text ended within a call that was enforced
+        self._calls_guided = answer_format.calls_guided
+        self._cut_off = False  # the text ended within a call that a grammar wrote
         tools = answer_format.tools if answer_format.tool_parser != NONE else {}
         self._counter = calls = CallCounter(parallel=answer_format.parallel_tool_calls, new_id=new_call_id)
         starts_inside = answer_format.starts_in_reasoning
@@ -73,7 +76,8 @@ class AnswerParser:
         events = self._with_calls(self._reasoning.finish())
         if self._calls is not None:
             events += self._calls.finish()
-        if not self._calls_enforced:
+        broke_off = self._calls is not None and self._calls.broke_off
+        if not (self._calls_enforced or (self._calls_guided and broke_off)):
             return events
         kept: list[ParserEvent] = [event for event in events if not isinstance(event, TextPiece)]
         self._cut_off = len(kept) < len(events)

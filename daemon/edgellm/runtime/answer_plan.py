@@ -79,6 +79,7 @@ def plan_answer(
             tools={tool.name: _schema(tool) for _, tool in callable_tools},
             parallel_tool_calls=prompt.parallel_tool_calls,
             calls_enforced=choice.is_enforced and parses_calls,
+            calls_guided=parses_calls and params.guide is not None and params.guide.type == TAG_GUIDE,
             reasoning_start_token=style.reasoning_start_token,
             reasoning_end_token=style.reasoning_end_token,
         )

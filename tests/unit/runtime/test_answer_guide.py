@@ -79,6 +79,15 @@ def test_reasoning_before_an_enforced_call_that_never_came_is_kept(cut: int) -> 
     assert answer.reasoning == THOUGHT[len("<think>") : cut].partition("</think>")[0]
 
 
+@pytest.mark.parametrize("cut", range(len("<tool_call>"), len(THOUGHT) - len("<think>I look.</think>")))
+def test_half_a_call_beside_a_form_is_neither(cut: int) -> None:
+    call = THOUGHT.partition("</think>")[2]
+    beside_a_form = AnswerFormat("none", "hermes", tools={"look": SCHEMA}, calls_guided=True)
+    assert gathered(events_of(beside_a_form, list(call[:cut]))).text == ""
+    for form in ('{"city": "Basel"}', '{"city": "<tool', "<", "<tool_cal"):
+        assert gathered(events_of(beside_a_form, list(form))).text == form
+
+
 def test_arguments_have_the_properties_that_are_named_and_no_others() -> None:
     def arguments(schema: dict[str, Any] | None) -> Any:
         tool = STOP if schema is None else Tool("f", parameters=json.dumps(schema), has_parameters=True)
