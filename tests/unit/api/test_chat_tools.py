@@ -180,6 +180,18 @@ def test_a_refused_schema_is_named_by_the_field_of_its_tool() -> None:
     run(scenario())
 
 
+def test_half_a_call_is_no_text_where_a_grammar_wrote_it() -> None:
+    async def scenario() -> None:
+        async with application(_lane('<tool_call>\n{"name": "weather", "arguments')) as (client, _):
+            fields = {"tools": [WEATHER], "response_format": {"type": "json_object"}}
+            [choice] = (await client.chat(**fields)).json["choices"]
+            assert not choice["message"]["content"]
+            [choice] = (await client.chat(tools=[WEATHER])).json["choices"]
+            assert choice["message"]["content"].startswith("<tool_call>")
+
+    run(scenario())
+
+
 def test_structured_output_beside_tools_allows_both() -> None:
     async def scenario() -> None:
         lane = _lane(WEATHER_CALL)
