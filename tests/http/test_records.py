@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.http.conftest import StartDaemon
-from tests.http.daemon_process import Daemon
+from tests.http.daemon_process import MODEL, Daemon
 
 CANARY = "zanzibar-canary-7731"
 
@@ -53,6 +53,21 @@ def test_a_daemon_records_what_became_of_requests_and_no_text(start_daemon: Star
     daemon.stop()
     for kept in (path.read_text(), (tmp_path / "moved.jsonl").read_text(), daemon.log):
         assert CANARY not in kept
+
+
+def test_the_prompt_of_a_request_that_was_cut_while_it_was_computed_counts(
+    start_daemon: StartDaemon, tmp_path: Path
+) -> None:
+    path, config = tmp_path / "records.jsonl", tmp_path / "edgellm.toml"
+    config.write_text('[records]\nfile = "records.jsonl"\n[admission]\nrequest_timeout_seconds = 0.5\n')
+    daemon = start_daemon("--config", str(config))
+    prompt = list(range(100, 1900))
+    body = {"model": MODEL, "prompt": prompt, "max_tokens": 200, "temperature": 0, "logit_bias": {"0": -100, "2": -100}}
+    cut = daemon.post("/v1/completions", body, headers={"x-request-id": "cut"})
+    assert cut.json()["error"]["code"] == "request_timeout", cut.text
+    daemon.wait_for(lambda: "cut" in lines_of(path))
+    record = lines_of(path)["cut"]
+    assert (record["outcome"], record["prompt_tokens"]) == ("timed_out", len(prompt))
 
 
 def test_a_file_that_cannot_be_written_any_more_costs_records_and_no_request(

@@ -79,3 +79,13 @@ def test_readiness_is_taken_back_while_the_only_worker_is_away(killable: Daemon)
     killable.wait_for(lambda: killable.model_health()["state"] == "loading")
     killable.wait_for(lambda: killable.model_health()["state"] == "ready")
     killable.still_serves()
+
+
+def test_a_worker_that_was_given_up_promises_no_time_at_which_it_is_back(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon(env={**os.environ, "EDGELLM_WORKERS_RESTARTS_MAX": "0"})
+    daemon.wait_for(lambda: "ready after" in daemon.log)  # lost before that, a required model would end the start
+    os.kill(worker_pids(daemon)[0], signal.SIGKILL)
+    daemon.wait_for(lambda: daemon.model_health()["state"] == "unavailable")
+    for refused in (daemon.chat("hello"), daemon.get("/health/ready")):
+        assert refused.status_code == 503
+        assert "retry-after" not in refused.headers
