@@ -114,8 +114,9 @@ def test_only_the_expected_sockets_listen(appliance: Appliance) -> None:
     listening = appliance.device.run("ss", "--no-header", "-ltnup").output.splitlines()
     assert [line.split()[4] for line in listening] == ["0.0.0.0:8000"]
     unix = appliance.device.run("ss", "--no-header", "-lxp").output.splitlines()
-    own = [line for line in unix if "edgellm" in line]
-    assert all("/run/edgellm" in line for line in own), own
+    processes = [f"pid={pid}," for pid in (appliance.pid(), *appliance.worker_pids())]
+    own = [line.split()[4] for line in unix if any(process in line for process in processes)]
+    assert own == ["/run/edgellm/admin.sock"]
 
 
 def test_keys_reach_the_server_as_credentials_and_nobody_else(appliance: Appliance, key: str) -> None:
