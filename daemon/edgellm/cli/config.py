@@ -14,6 +14,8 @@ from edgellm.cli.arguments import add_config_option, load_from_arguments
 if TYPE_CHECKING:
     from edgellm.config import LoadedSettings, Settings
 
+HANDED_OUT = Path("/run/credentials")  # where systemd puts the credentials of services that run
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="check|show", required=True)
@@ -63,11 +65,16 @@ def _check_files_here(settings: Settings) -> None:
     from edgellm.service.tls import check_certificate
 
     server = settings.server
-    if server.api_keys_file is not None and os.access(server.api_keys_file, os.R_OK):
+    if server.api_keys_file is not None and _is_here(server.api_keys_file):
         all_keys(settings)
     certificate, key = server.tls_certificate_file, server.tls_key_file
-    if certificate is not None and key is not None and os.access(certificate, os.R_OK) and os.access(key, os.R_OK):
+    if certificate is not None and key is not None and _is_here(certificate) and _is_here(key):
         check_certificate(certificate, key)
+
+
+def _is_here(file: Path) -> bool:
+    """Not what a service that runs was handed at its start: the next start is handed what is there then."""
+    return not file.is_relative_to(HANDED_OUT) and os.access(file, os.R_OK)
 
 
 def effective_toml(loaded: LoadedSettings) -> Iterator[str]:

@@ -246,6 +246,21 @@ def test_config_check_says_what_is_right_and_what_is_wrong(tmp_path: Path, capsy
     assert err_of(capsys) == f'edgellm: {file}: unknown key server.prot — did you mean "port"?\n'
 
 
+def test_config_check_reads_certificates_but_not_those_that_a_running_service_was_handed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service without a certificate is handed a placeholder: it must be possible to give it one."""
+    for name in ("certificate", "key"):
+        (tmp_path / name).write_text("# none in /etc/edgellm/credentials\n")
+        (tmp_path / name).chmod(0o600)
+    file = tmp_path / "edgellm.toml"
+    file.write_text(f'[server]\ntls_certificate_file = "{tmp_path}/certificate"\ntls_key_file = "{tmp_path}/key"\n')
+    assert main(["config", "check", "--config", str(file)]) == 78
+    assert "not PEM files that can be used" in err_of(capsys)
+    monkeypatch.setattr("edgellm.cli.config.HANDED_OUT", tmp_path)
+    assert main(["config", "check", "--config", str(file)]) == 0
+
+
 def test_config_show_is_toml_with_origins_that_reads_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
