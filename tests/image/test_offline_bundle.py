@@ -4,15 +4,14 @@ And what a report of such a device for support does not hold."""
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
-import tarfile
 import time
 from pathlib import Path
 
 import pytest
 from tests.image.bundles import CHECKOUT, STICK, Publisher, exported_engine
+from tests.image.reports import report_of
 from tests.lab.fixtures import MakeDevice
 from tests.lab.wheels import release_folder
 from tests.service.appliance import DEPENDENCIES, PREWARM, UNIT, Appliance, dependencies_folder
@@ -221,13 +220,9 @@ def test_a_report_holds_no_prompt_and_no_key(board: Appliance, say: Say) -> None
     recorded = ("grep", "--quiet", CANARY, "/var/lib/edgellm/records.jsonl")
     board.device.wait_for(lambda: board.device.run(*recorded, check=False).code == 0, "the record")
     began = time.monotonic()
-    said = board.device.run("edgellm", "report", "--output", "/root/report.tar.gz").output
-    seconds = time.monotonic() - began
-    content = (board.device.root / "root/report.tar.gz").read_bytes()
-    assert (board.device.root / "root/report.tar.gz").stat().st_mode & 0o777 == 0o600
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        members = {one.name.partition("/")[2]: one for one in archive if one.isfile()}
-        texts_of = {name: (archive.extractfile(one) or io.BytesIO()).read().decode() for name, one in members.items()}
+    report = report_of(board)
+    seconds, texts_of = time.monotonic() - began, report.texts
+    assert report.mode == 0o600
     for name, text in texts_of.items():
         for secret in (key, *texts):
             assert secret not in text, name
@@ -237,5 +232,5 @@ def test_a_report_holds_no_prompt_and_no_key(board: Appliance, say: Say) -> None
     assert '"smollm2-135m-instruct"' in texts_of["service/models.json"]
     assert any(name.startswith("engines/") and name.endswith("manifest.json") for name in texts_of)
     assert {"service/health.json", "service/metrics.txt", "service/edgellm.toml", "README.txt"} <= set(texts_of)
-    assert all(name in said for name in texts_of)
-    say(f"report: {len(texts_of)} files, {len(content) / 1000:.0f} kB, in {seconds:.1f} s")
+    assert all(name in report.said for name in texts_of)
+    say(f"report: {len(texts_of)} files, {report.size_bytes / 1000:.0f} kB, in {seconds:.1f} s")
