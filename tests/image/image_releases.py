@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,3 +47,10 @@ class ImageReleases:
         archive = self._folder / f"{name}.tar"
         self._podman.run("save", "--quiet", f"--output={archive}", CURRENT)
         return archive
+
+    def layout(self, name: str, folder: Path) -> str:
+        """The release that ``archive`` made, in the new folder as registries keep it; the digest that it has there."""
+        built = f"localhost/edgellm-release:{name}"
+        self._podman.run("save", "--quiet", "--format=oci-dir", f"--output={folder}", built)
+        (manifest,) = json.loads((folder / "index.json").read_bytes())["manifests"]
+        return str(manifest["digest"])

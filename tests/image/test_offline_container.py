@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.image.bundles import STICK, Publisher, exported_engine
 from tests.image.image_releases import ImageReleases
+from tests.image.reports import report_of
 from tests.lab.container_image import CURRENT, BuiltImage
 from tests.lab.fixtures import MakeDevice
 from tests.lab.podman import Podman
@@ -26,6 +27,30 @@ pytestmark = [pytest.mark.system, pytest.mark.thorough]
 MODEL = "smollm2-135m-instruct"
 INSTALL_SECONDS = 600.0
 LATER = "0.9.0"
+REGISTRY_PORT = 5000
+# A registry to read from: a layout of the Open Container Initiative over HTTP.
+REGISTRY = """
+import http.server, pathlib, shutil, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        file = pathlib.Path(sys.argv[1], "blobs", self.path.rpartition("/")[2].replace(":", "/"))
+        found = self.path == "/v2/" or file.is_file()
+        kind = "vnd.oci.image.manifest.v1+json" if "/manifests/" in self.path else "octet-stream"
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Type", f"application/{kind}")
+        self.send_header("Content-Length", str(file.stat().st_size if file.is_file() else 0))
+        self.end_headers()
+        if file.is_file() and self.command == "GET":
+            with file.open("rb") as stream:
+                shutil.copyfileobj(stream, self.wfile)
+
+    do_HEAD = do_GET
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +129,30 @@ def test_it_installs_without_any_route_and_serves(board: ContainerAppliance, fir
     listed = releases_of(board)
     assert (listed["current"]["kind"], listed["version_floor"]) == ("container", edgellm.__version__)
     assert MODEL in board.command("engine", "list").output
+    pid = board.server_pid()
+    code, said = install(board, first_bundle)
+    assert (code, said.splitlines()[-1]) == (0, f"unchanged: {listed['current']['id']} serves")
+    assert board.server_pid() == pid
     board.device.reboot()
     board.wait_until_it_answers()
+
+
+def test_a_report_knows_the_container_and_no_key(board: ContainerAppliance) -> None:
+    (key,) = [
+        line for line in board.command("keys", "add", "canary").output.splitlines() if line.startswith("edgellm-")
+    ]
+    board.drop_in("60-careless", f"[Service]\nExecStartPre=/bin/echo {key}\n")
+    board.device.run("systemctl", "restart", UNIT)
+    texts = report_of(board).texts
+    assert key in board.journal()
+    assert [name for name, text in texts.items() if key in text] == []
+    assert "[removed]" in texts["journal/edgellm.service.txt"]
+    for name in ("engines/engines.json", "service/models.json"):
+        assert MODEL in texts[name], name
+    assert edgellm.__version__ in texts["releases/version.txt"]
+    assert "container" in texts["releases/releases.json"]
+    assert [name for name, text in texts.items() if "not known: " in text] == []
+    board.drop_in("60-careless", "")
 
 
 def test_a_bundle_upgrades_an_earlier_install_and_goes_back(
@@ -124,6 +171,29 @@ def test_a_bundle_upgrades_an_earlier_install_and_goes_back(
     assert back.code == 0, back.output
     assert serving_version(board) == edgellm.__version__
     assert board.chat().status_code == 200
+
+
+def test_a_registry_s_digest_upgrades_too(
+    board: ContainerAppliance, publisher: Publisher, images: ImageReleases
+) -> None:
+    digest = images.layout("later", publisher.folder / "registry")
+    name = f"127.0.0.1:{REGISTRY_PORT}/edgellm@{digest}"
+    absent = upgrade(board, name)
+    assert absent.code == 76, absent.output
+    assert f"{name} could not be fetched" in absent.report["reason"]
+    board.device.write("/root/registry.py", REGISTRY)
+    board.device.write(
+        "/etc/containers/registries.conf.d/lab.conf",
+        f'[[registry]]\nlocation = "127.0.0.1:{REGISTRY_PORT}"\ninsecure = true\n',
+    )
+    served = ("python3", "/root/registry.py", f"{STICK}/registry", str(REGISTRY_PORT))
+    board.device.run("systemd-run", "--unit=registry", "--quiet", *served)
+    upgraded = upgrade(board, name)
+    assert upgraded.code == 0, upgraded.output
+    assert serving_version(board) == LATER
+    assert board.chat().status_code == 200
+    assert upgrade(board, "--rollback").code == 0
+    assert serving_version(board) == edgellm.__version__
 
 
 def test_a_bundle_whose_image_is_broken_is_undone(
