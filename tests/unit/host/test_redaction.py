@@ -45,7 +45,7 @@ def redaction(tmp_path: Path) -> Redaction:
         "the-boards-own-key",
         "hf_of_another_machine_0123456789",
         "sk-proj-0123456789abcdefgh",
-        str(PairingCode.make()),
+        "90R2X-QH0CT-6PBE1-XSKFV",
     ],
 )
 @pytest.mark.parametrize(
@@ -53,6 +53,11 @@ def redaction(tmp_path: Path) -> Redaction:
 )
 def test_a_secret_is_taken_out_wherever_it_stands(redaction: Redaction, secret: str, around: str) -> None:
     assert secret not in redaction.text(around.format(secret, secret))
+
+
+def test_every_pairing_code_is_a_secret(redaction: Redaction) -> None:
+    for code in (str(PairingCode.make()) for _ in range(100)):
+        assert code not in redaction.text(f"the code is {code}.")
 
 
 def test_what_comes_with_a_url_or_a_header_is_a_secret(redaction: Redaction) -> None:
