@@ -111,6 +111,17 @@ def test_memory_that_runs_out_costs_the_worker_and_not_the_daemon(appliance: App
     assert "was ended by SIGKILL" in appliance.journal()
 
 
+def test_a_device_short_of_memory_ends_the_worker_before_anything_else(appliance: Appliance) -> None:
+    """By the order that the kernel itself keeps, whatever else runs there: see proc(5), oom_score."""
+    (worker,) = appliance.worker_pids()
+    listed = appliance.device.run("sh", "-c", "for at in /proc/[0-9]*; do echo ${at#/proc/} $(cat $at/oom_score); done")
+    scores = {
+        int(pid): int(score) for pid, _, score in (line.partition(" ") for line in listed.output.splitlines()) if score
+    }
+    assert {1, appliance.pid(), worker} <= scores.keys()
+    assert [pid for pid, score in scores.items() if score >= scores[worker]] == [worker]
+
+
 def _status_of(appliance: Appliance, fields: dict[str, object]) -> int:
     try:
         return appliance.chat(**fields).status_code
