@@ -6,17 +6,14 @@ import json
 
 import pytest
 from tests.fleet.rollout_fleet import BOARDS, DEADLINE_SECONDS, RolloutFleet
+from tests.lab.small_disk import small_disk
 
 
 def test_a_full_disk_leaves_a_board_as_it_was(boards: RolloutFleet) -> None:
     board = boards.boards[BOARDS[0]]
     before = boards.versions()
-    board.device.run("mkdir", "-p", "/opt/edgellm-releases")
-    board.device.run("mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", "/opt/edgellm-releases")
-    try:
+    with small_disk(board.device, "/opt/edgellm-releases", "1M"):
         played = boards.roll_out(boards.release("1.2.0"))
-    finally:
-        board.device.run("umount", "--lazy", "/opt/edgellm-releases")
     assert played.code != 0
     assert "are free" in played.output
     assert boards.versions() == before

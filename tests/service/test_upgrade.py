@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.lab.small_disk import small_disk
 from tests.lab.wheels import dependency_wheels
 from tests.service.appliance import READY_SECONDS, UNIT, Appliance
 from tests.service.conftest import MakeAppliance, Say
@@ -141,23 +142,8 @@ def test_a_second_upgrade_at_the_same_time_is_refused(appliance: Appliance, rele
 def test_a_full_disk_is_refused_with_numbers(appliance: Appliance, releases: ReleaseWheels) -> None:
     assert upgrade(appliance, releases.good("0.4.0")).code == 0  # it may be there already
     pid = appliance.pid()
-    # A small disk with the releases that are there; they themselves lie on another.
-    appliance.device.run("mount", "--mkdir", "--bind", ENVIRONMENTS, "/mnt/environments")
-    # Else what is mounted over the one is over the other as well.
-    appliance.device.run("mount", "--make-private", "/mnt/environments")
-    appliance.device.run("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", ENVIRONMENTS)
-    try:
-        present = appliance.device.run("ls", "/mnt/environments").output.split()
-        assert present
-        for release in present:
-            appliance.device.run(
-                "mount", "--mkdir", "--bind", f"/mnt/environments/{release}", f"{ENVIRONMENTS}/{release}"
-            )
+    with small_disk(appliance.device, ENVIRONMENTS, "64m"):
         refused = upgrade(appliance, releases.good("0.6.0"))
-    finally:
-        # The server may have files of it open.
-        appliance.device.run("umount", "--recursive", "--lazy", ENVIRONMENTS)
-        appliance.device.run("umount", "/mnt/environments")
     assert refused.code == 73, refused.output
     assert f"{ENVIRONMENTS}: the release needs up to " in refused.output
     assert (refused.steps, appliance.pid()) == ([], pid)
