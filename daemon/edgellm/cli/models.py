@@ -97,6 +97,7 @@ def _size_bytes(path: Path) -> int:
 
 
 def _add(name: str, folder: Path, roots: list[Path]) -> int:
+    from edgellm.engines import whisper_files
     from edgellm.engines.catalogue import CATALOGUE, install
     from edgellm.engines.hub.hub_id import parse_hub_id
     from edgellm.engines.references import find_reference
@@ -118,7 +119,7 @@ def _add(name: str, folder: Path, roots: list[Path]) -> int:
             path, kind = install(entry, folder, line.show), entry.kind
         elif hub_id is not None:
             fetched = fetch(hub_id, folder, line.show)
-            path, kind = fetched.path, "asr" if fetched.reference.kind == "whisper" else "auto"
+            path, kind = fetched.path, "asr" if fetched.reference.kind == whisper_files.KIND else "auto"
     print(path)
     extra, module = _EXTRA_OF.get(kind, ("", ""))
     if extra and find_spec(module) is None:

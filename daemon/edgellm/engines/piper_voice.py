@@ -9,6 +9,7 @@ from typing import Any, Final
 from edgellm.engines.catalogue import CATALOGUE, file_path, install, locate
 from edgellm.engines.json_file import read_object
 from edgellm.engines.progress import ProgressCallback, ignore_progress
+from edgellm.engines.source import not_here
 from edgellm.errors import CheckpointError, ModelSourceError
 
 WEIGHTS_SUFFIX: Final = ".onnx"
@@ -64,9 +65,7 @@ def resolve_piper_voice(
     if entry is not None:
         if locate(model, models_dir) is None:
             if not download:
-                raise ModelSourceError(
-                    f"the model {model} is not on this machine yet — run: edgellm models add {model}"
-                )
+                raise ModelSourceError(not_here(model))
             install(entry, models_dir, on_progress)
         weights = file_path(entry, models_dir)
         return PiperSource(weights, model, _config_beside(weights))

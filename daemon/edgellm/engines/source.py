@@ -93,7 +93,7 @@ def resolve(
         found = find_model(hub_id, models_dir, roots)
         if found is None and not download:
             raise ModelSourceError(f"{model} is no folder here, and {not_here(model)}")
-        if found is not None and found.reference.kind == "whisper":
+        if found is not None and found.reference.kind == whisper_files.KIND:
             raise ModelSourceError(f"{model} {WITHOUT_TEXT['asr']}: it has no engine, and no text is made with it")
         return _of_hub(found or fetch_model(hub_id, models_dir, refuse_folder, on_progress))
     raise ModelSourceError(f"{model}: no such file or directory, nor a catalogue name (known: {', '.join(CATALOGUE)})")

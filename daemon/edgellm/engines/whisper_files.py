@@ -7,6 +7,7 @@ from typing import Final
 
 from edgellm.errors import ModelSourceError
 
+KIND: Final = "whisper"  # of what a hub's reference names
 WEIGHTS_FILE: Final = "model.bin"
 REQUIRED_FILES: Final = (WEIGHTS_FILE, "config.json", "tokenizer.json")
 VOCABULARY_FILES: Final = ("vocabulary.txt", "vocabulary.json")

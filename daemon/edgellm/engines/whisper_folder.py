@@ -9,10 +9,9 @@ from edgellm.engines.catalogue import CATALOGUE, file_path, install, locate
 from edgellm.engines.hub.hub_id import HubId, parse_hub_id
 from edgellm.engines.hub.hub_model import HubModel, fetch_model, find_model
 from edgellm.engines.progress import ProgressCallback, ignore_progress
-from edgellm.engines.whisper_files import looks_like_whisper, refuse_incomplete
+from edgellm.engines.source import not_here
+from edgellm.engines.whisper_files import KIND, looks_like_whisper, refuse_incomplete
 from edgellm.errors import ModelSourceError
-
-_KIND = "whisper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ def is_whisper(model: str, models_dir: Path) -> bool:
         return False
     hub_id = parse_hub_id(model)
     found = None if hub_id is None else find_model(hub_id, models_dir)
-    return found is not None and found.reference.kind == _KIND
+    return found is not None and found.reference.kind == KIND
 
 
 def resolve_whisper(
@@ -52,7 +51,7 @@ def resolve_whisper(
     if entry is not None:
         if locate(model, models_dir) is None:
             if not download:
-                raise ModelSourceError(_not_here(model))
+                raise ModelSourceError(not_here(model))
             install(entry, models_dir, on_progress)
         return WhisperSource(file_path(entry, models_dir).parent, model)
     folder = Path(model).expanduser()
@@ -75,12 +74,8 @@ def _of_hub(
 ) -> WhisperSource:
     found: HubModel | None = find_model(hub_id, models_dir)
     if found is None and not download:
-        raise ModelSourceError(f"{model} is no folder here, and {_not_here(model)}")
+        raise ModelSourceError(f"{model} is no folder here, and {not_here(model)}")
     found = found or fetch_model(hub_id, models_dir, refuse_incomplete, on_progress)
-    if found.reference.kind != _KIND:
+    if found.reference.kind != KIND:
         raise ModelSourceError(f'{model} is no speech recognition model: leave kind = "asr" out')
     return WhisperSource(found.path, hub_id.model_id)
-
-
-def _not_here(model: str) -> str:
-    return f"the model {model} is not on this machine yet — run: edgellm models add {model}"

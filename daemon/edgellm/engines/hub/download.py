@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgellm.engines import whisper_files
 from edgellm.engines.file_digest import git_blob_sha1, whole_file_sha256
 from edgellm.engines.file_lock import exclusive_lock
 from edgellm.engines.file_system import synchronise_directory
@@ -28,7 +29,6 @@ from edgellm.engines.hub.selection import (
     weight_files,
 )
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
-from edgellm.engines.whisper_files import looks_like_whisper
 from edgellm.errors import CacheError, CheckpointError, ModelSourceError
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def _select(hub_id: HubId, files: dict[str, HubFile], refuse: Callable[[str, Ite
         gguf = gguf_file(hub_id, files)
         return _Selected("gguf", [gguf], gguf.name)
     refuse(str(hub_id), names)
-    if looks_like_whisper(names):
-        return _Selected("whisper", files_of_whisper(files))
+    if whisper_files.looks_like_whisper(names):
+        return _Selected(whisper_files.KIND, files_of_whisper(files))
     return _Selected("safetensors", metadata_files(files), has_weights_to_choose=True)
 
 
