@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from board_image.board import Board
 from edgellm.errors import ConfigError
 from edgellm.host.archives import ImageArchive, require_engine_archive
+from edgellm.host.configuration_check import check_configuration
 from edgellm.host.source import is_wheel_for, wheel_platform
 from edgellm.service.install import Mode, Target, system_files
 from edgellm.service.install.installation import RECORD, record_of
@@ -173,10 +173,7 @@ def _check(board: Board, inputs: Inputs) -> None:
         for wheel in _wheels(inputs):
             _check_platform(wheel, board)
     if inputs.config is not None:
-        try:
-            tomllib.loads(_read(inputs.config).decode())
-        except ValueError as error:
-            raise ConfigError(f"{inputs.config} is no TOML: {error}") from None
+        check_configuration(inputs.config)
     names = [path.name for path in (*inputs.engines, *inputs.models)]
     for name in names:
         if names.count(name) > 1:

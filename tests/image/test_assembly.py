@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.image.another_day import UMASK, on_another_day
 from tests.image.container_archives import container_archive
 
 from board_image.assembly import ARCHIVE, SBOM, SUMS, apply, assemble, verify
@@ -40,6 +41,14 @@ def inputs(tmp_path: Path, wheels: Path) -> Inputs:
     (model / "folder").mkdir(parents=True)
     (model / "folder/weights.gguf").write_bytes(b"weights")
     return Inputs(wheels=wheels, engines=[engine], models=[model])
+
+
+def copied_checkout(folder: Path) -> Path:
+    """What image/build needs of one."""
+    for part in ("image", "daemon/edgellm", "systemd"):
+        compiled = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(IMAGE.parent / part, folder / part, symlinks=True, ignore=compiled)
+    return folder
 
 
 def test_there_is_a_file_for_each_board_that_is_supported() -> None:
@@ -74,25 +83,24 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path: Path, inputs: Inputs, whe
 
 @pytest.mark.parametrize("name", board_names())
 def test_another_checkout_on_another_day_gives_the_same_bytes(tmp_path: Path, wheels: Path, name: str) -> None:
-    """Elsewhere, by another time zone, language and order of dictionaries, from files that were copied."""
+    """By another clock, time zone, umask, language and order of dictionaries, from files that were copied."""
     container = container_archive(tmp_path / "edgellm.tar", architecture="arm64")
     given = ("--wheels", wheels) if name.startswith("generic") else ("--container", container)
-    elsewhere = tmp_path / "elsewhere"
-    for part in ("image", "daemon/edgellm", "systemd"):
-        compiled = shutil.ignore_patterns("__pycache__", "*.so")
-        shutil.copytree(IMAGE.parent / part, elsewhere / part, symlinks=True, ignore=compiled)
+    elsewhere = copied_checkout(tmp_path / "elsewhere")
     for path in elsewhere.rglob("*"):
         if path.is_file() and not path.is_symlink():
             path.touch()
     made = build(name, *given, "--output", tmp_path / "one", PYTHONHASHSEED="1", TZ="Asia/Tokyo", LC_ALL="C.UTF-8")
     assert made.returncode == 0, made.stderr
-    other = build(
-        *(name, *given, "--output", tmp_path / "two"),
-        program=elsewhere / "image/build",
-        PYTHONHASHSEED="2",
-        TZ="America/New_York",
-        LC_ALL="C",
-        PYTHONPATH="",
+    arguments = [name, *map(str, given), "--output", str(tmp_path / "two")]
+    strange = {"PYTHONHASHSEED": "2", "TZ": "America/New_York", "LC_ALL": "C", "PYTHONPATH": ""}
+    other = subprocess.run(
+        [*on_another_day(elsewhere / "image/build"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **strange},
+        umask=UMASK,
     )
     assert other.returncode == 0, other.stderr
     for path in (tmp_path / "one").iterdir():
@@ -218,6 +226,75 @@ def test_the_command_prints_sizes_and_names_what_is_wrong(tmp_path: Path, wheels
         assert "Traceback" not in refused.stderr
         assert not (tmp_path / "new").exists()
     assert build("generic-x86_64").returncode == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[server\n", "is no valid TOML: "),
+        ("[server]\nprot = 1\n", 'unknown key server.prot — did you mean "port"? (at line 2)'),
+        ("# of ours\n\n[server]\nport = 70000\n", "server.port must be at most 65535 (at line 4)"),
+        ("[[models]]\nsource = 'm'\nthreads = 0\n", "models[0].threads must be at least 1"),
+        ("[server]\ntls_key_file = '/etc/edgellm/key'\n", "server.tls_key_file needs tls_certificate_file"),
+    ],
+)
+def test_a_configuration_that_the_board_would_refuse_gets_onto_no_image(
+    tmp_path: Path, wheels: Path, text: str, said: str
+) -> None:
+    config = tmp_path / "own.toml"
+    config.write_text(text)
+    refused = build("generic-x86_64", "--wheels", wheels, "--config", config, "--output", tmp_path / "new")
+    assert refused.returncode == 78
+    assert f"{config}" in refused.stderr
+    assert said in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_configuration_names_what_is_on_the_board_alone(tmp_path: Path, wheels: Path) -> None:
+    """And what this machine's environment says is not of the board."""
+    config = tmp_path / "own.toml"
+    files = "".join(
+        f"{name}_file = '/run/credentials/edgellm.service/{name}'\n"
+        for name in ("api_keys", "tls_certificate", "tls_key")
+    )
+    config.write_text(f"[server]\n{files}[[models]]\nsource = '/var/lib/edgellm/models/ours/model.gguf'\n")
+    strange = {"EDGELLM_SERVER_PORT": "none", "EDGELLM_SERVER_PROT": "1", "EDGELLM_CONFIG": "/nowhere"}
+    made = build("generic-x86_64", "--wheels", wheels, "--config", config, "--output", tmp_path / "new", **strange)
+    assert made.returncode == 0, made.stderr
+    with tarfile.open(tmp_path / "new" / ARCHIVE) as archive:
+        inside = archive.extractfile("etc/edgellm/edgellm.toml")
+        assert inside is not None
+        assert inside.read() == config.read_bytes()
+
+
+def test_a_machine_that_cannot_check_a_configuration_is_told_what_to_do(tmp_path: Path, wheels: Path) -> None:
+    """From a checkout that nothing was set up in, by a Python with its standard library alone; without --config it is
+    enough."""
+    elsewhere = copied_checkout(tmp_path / "elsewhere")
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    config = tmp_path / "own.toml"
+    config.write_text("[server]\nport = 1\n")
+    command = [
+        str(bare / "bin/python"),
+        "-I",
+        str(elsewhere / "image/build"),
+        "generic-x86_64",
+        "--wheels",
+        str(wheels),
+    ]
+    refused = subprocess.run(
+        [*command, "--config", str(config), "--output", str(tmp_path / "new")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 78
+    assert f"run make setup in {elsewhere}, or pip install pydantic" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+    subprocess.run([*command, "--output", str(tmp_path / "new")], capture_output=True, check=True)
 
 
 def test_archives_that_no_board_of_the_kind_could_run_are_refused(tmp_path: Path, wheels: Path) -> None:

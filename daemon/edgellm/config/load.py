@@ -24,6 +24,7 @@ from edgellm.config.environment import (
 from edgellm.config.regular_file import open_regular
 from edgellm.config.setting_error import SettingError
 from edgellm.config.settings import DEFAULT_MODEL_SOURCE, ModelSettings, Settings
+from edgellm.config.toml_lines import line_of
 from edgellm.errors import ConfigError
 
 FILE_NAME = "edgellm.toml"
@@ -87,8 +88,9 @@ def load_settings(
     found = _find_file(file, environ)
     tree: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    text = "" if found is None else _read_file(found)
     if found is not None:
-        tree = _read_file(found)
+        tree = _parse(found, text)
         _anchor_paths(tree, found.parent)
         _note_origins(tree, (), str(found), origins)
     for path, value, origin in [*environment_values(environ), *_flag_values(flags or {})]:
@@ -101,7 +103,9 @@ def load_settings(
     try:
         settings = Settings.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(_describe(error.errors()[0], origins, found)) from None
+        wrong = _Wrong.of(error.errors()[0], origins, found)
+        line = line_of(text, wrong.path) if found is not None and wrong.origin == str(found) else None
+        raise ConfigError(f"{wrong.describe()}{'' if line is None else f' (at line {line})'}") from None
     return LoadedSettings(settings, origins, found, unknown_variables(environ))
 
 
@@ -114,7 +118,7 @@ def peek_admin_socket(file: Path | None = None, environ: Mapping[str, str] | Non
     said = environ.get(environment_variable(("admin_socket",)))
     found = None if said else _find_file(file, environ)
     if found is not None:
-        tree = _read_file(found)
+        tree = _parse(found, _read_file(found))
         _anchor_paths(tree, found.parent)
         said = tree.get("admin_socket")
     return Path(said) if isinstance(said, str) and said else None
@@ -129,7 +133,7 @@ def _find_file(named: Path | None, environ: Mapping[str, str]) -> Path | None:
     return next((path for path in default_files(environ) if os.path.isfile(path)), None)
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> str:
     try:
         with open_regular(path) as stream:
             data = stream.read(FILE_BYTES_MAX + 1)
@@ -138,9 +142,14 @@ def _read_file(path: Path) -> dict[str, Any]:
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError(f"configuration file {path} is larger than {FILE_BYTES_MAX} bytes — is it the right file?")
     try:
-        return tomllib.loads(data.decode("utf-8"))
+        return data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise ConfigError(f"configuration file {path}: byte {error.start} is not UTF-8 — save it as UTF-8") from None
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"configuration file {path} is no valid TOML: {error}") from None
 
@@ -230,42 +239,56 @@ _PATTERNS = {
 }
 
 
-def _describe(error: ErrorDetails, origins: Mapping[str, str], file: Path | None) -> str:
-    # Pydantic adds the branch of a union to a location; a setting's path has none of those.
-    path = tuple(error["loc"])
-    kind, context = error["type"], error.get("ctx", {})
-    if isinstance(context.get("error"), SettingError):
-        path = (*path, context["error"].setting)
-    while path and dotted(path) not in origins and path[:-1] and dotted(path[:-1]) in origins:
-        path = path[:-1]
-    key = dotted(path)
-    origin = origins.get(key) or next(
-        (o for k, o in origins.items() if k.startswith((f"{key}.", f"{key}["))), str(file or "")
-    )
-    where = f"{origin}: {key}" if origin and key else origin or key or "configuration"
-    if kind == "extra_forbidden":
-        likely = difflib.get_close_matches(str(path[-1]), _keys_beside(path), n=1)
-        hint = f'did you mean "{likely[0]}"?' if likely else f"known keys there: {', '.join(_keys_beside(path))}"
-        return f"{origin or file}: unknown key {key} — {hint}"
-    if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"{where} must be a table"
-    if kind == "value_error":
-        return f"{where} {context.get('error')}"
-    if kind == "greater_than_equal":
-        return f"{where} must be at least {context['ge']}"
-    if kind == "greater_than":
-        return f"{where} must be greater than {context['gt']}"
-    if kind == "less_than_equal":
-        return f"{where} must be at most {context['le']}"
-    if kind == "literal_error":
-        return f"{where} must be {context['expected']}"
-    if kind == "too_long":
-        return f"{where} may hold at most {context['max_length']} entries"
-    if kind == "string_too_long":
-        return f"{where} may have at most {context['max_length']} characters"
-    if kind == "string_pattern_mismatch":
-        return f"{where} {_PATTERNS.get(context['pattern']) or 'must match ' + context['pattern']}"
-    return f"{where} {_PLAIN_WORDS.get(kind) or error['msg']}"
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """What the validation refused: at which key, and where that was set."""
+
+    error: ErrorDetails
+    path: KeyPath
+    origin: str
+
+    @classmethod
+    def of(cls, error: ErrorDetails, origins: Mapping[str, str], file: Path | None) -> _Wrong:
+        # Pydantic adds the branch of a union to a location; a setting's path has none of those.
+        path = tuple(error["loc"])
+        context = error.get("ctx", {})
+        if isinstance(context.get("error"), SettingError):
+            path = (*path, context["error"].setting)
+        while path and dotted(path) not in origins and path[:-1] and dotted(path[:-1]) in origins:
+            path = path[:-1]
+        key = dotted(path)
+        origin = origins.get(key) or next(
+            (o for k, o in origins.items() if k.startswith((f"{key}.", f"{key}["))), str(file or "")
+        )
+        return cls(error, path, origin)
+
+    def describe(self) -> str:
+        kind, context, path = self.error["type"], self.error.get("ctx", {}), self.path
+        key, origin = dotted(path), self.origin
+        where = f"{origin}: {key}" if origin and key else origin or key or "configuration"
+        if kind == "extra_forbidden":
+            likely = difflib.get_close_matches(str(path[-1]), _keys_beside(path), n=1)
+            hint = f'did you mean "{likely[0]}"?' if likely else f"known keys there: {', '.join(_keys_beside(path))}"
+            return f"{origin}: unknown key {key} — {hint}"
+        if kind in ("model_type", "model_attributes_type", "dict_type"):
+            return f"{where} must be a table"
+        if kind == "value_error":
+            return f"{where} {context.get('error')}"
+        if kind == "greater_than_equal":
+            return f"{where} must be at least {context['ge']}"
+        if kind == "greater_than":
+            return f"{where} must be greater than {context['gt']}"
+        if kind == "less_than_equal":
+            return f"{where} must be at most {context['le']}"
+        if kind == "literal_error":
+            return f"{where} must be {context['expected']}"
+        if kind == "too_long":
+            return f"{where} may hold at most {context['max_length']} entries"
+        if kind == "string_too_long":
+            return f"{where} may have at most {context['max_length']} characters"
+        if kind == "string_pattern_mismatch":
+            return f"{where} {_PATTERNS.get(context['pattern']) or 'must match ' + context['pattern']}"
+        return f"{where} {_PLAIN_WORDS.get(kind) or self.error['msg']}"
 
 
 def _keys_beside(path: KeyPath) -> list[str]:

@@ -14,7 +14,6 @@ import shutil
 import sys
 import tarfile
 import time
-import tomllib
 import zipfile
 from collections.abc import Iterator, Sequence
 from email.parser import HeaderParser
@@ -32,6 +31,7 @@ from edgellm.host.bundle_manifest import (
     sha256_of,
     verify_files,
 )
+from edgellm.host.configuration_check import check_configuration
 from edgellm.host.signature import sign
 from edgellm.host.source import (
     ENGINES,
@@ -284,10 +284,7 @@ def _check(chosen: argparse.Namespace, version: str) -> None:
     for engine in chosen.engine:
         require_engine_archive(_file(engine))
     if chosen.config is not None:
-        try:
-            tomllib.loads(_file(chosen.config).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ReleaseSourceError(f"--config {chosen.config} is no TOML: {error}") from None
+        check_configuration(_file(chosen.config))
     if chosen.floor is not None:
         _require_version("--floor", chosen.floor)
         if Version(chosen.floor) > Version(version):

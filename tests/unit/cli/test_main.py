@@ -243,7 +243,7 @@ def test_config_check_says_what_is_right_and_what_is_wrong(tmp_path: Path, capsy
     assert capsys.readouterr().out == f"configuration is right ({file})\n"
     file.write_text("[server]\nprot = 1\n")
     assert main(["config", "check", "--config", str(file)]) == 78
-    assert err_of(capsys) == f'edgellm: {file}: unknown key server.prot — did you mean "port"?\n'
+    assert err_of(capsys) == f'edgellm: {file}: unknown key server.prot — did you mean "port"? (at line 2)\n'
 
 
 def test_config_check_reads_certificates_but_not_those_that_a_running_service_was_handed(

@@ -161,7 +161,46 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_file_and_key(text: str, message: str, tmp_path: Path) -> None:
-    assert complaint(text, tmp_path) == message
+    said, at, line = complaint(text, tmp_path).rpartition(" (at line ")
+    assert (said, at) == (message, " (at line ")
+    assert line.removesuffix(")").isdecimal()
+
+
+LONG_LIST = ",\n".join(f'"10.0.0.{number}"' for number in range(50))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[server]\nprot = 1\n", 2),
+        ("# [server]\n\n[server]  # port = 0\nhost = 'a'\n\n  port = 'x'\n", 6),
+        ("[server]\r\nhost = 'a'\r\nport = 'x'\r\n", 3),
+        ("server.host = 'a'\nserver.port = 'x'\n", 2),
+        ("[log]\nlevel = 'info'\n[server]\nport = 'x'", 4),
+        ("server = {host = 'a', port = 'x'}", 1),
+        ("[[models]]\nsource = 'm'\n[[models]]\n\nsource = 'n'\nthreads = 0\n", 6),
+        ("[[models]]\nsource = 'm'\n[[models]]\nname = 'n'\n[[models]]\nsource = 'o'\n", 3),
+        ("[[models]]\nsource = 'm'\n[[models]]\nsource = 'n'\n[models.sampling]\ntop_p = 7.0\n", 6),
+        ("models = [\n {source = 'm'},\n {source = 'n', threads = 0},\n]\n", 1),
+        (f"[server]\ntrusted_gateways = [\n{LONG_LIST},\n]\nport = 'x'\n", 54),
+        ("[server]\nhost = '''\n[server]\nport = 1\n'''\nport = 'x'\n", 6),
+        ("[server]\nhost = 'a\u2028b'\nport = 'x'\n", 3),
+        ("[server]\ntls_key_file = 'k'\n", 2),
+        ("[[models]]\nsource = 'm'\nname = 'a'\n[[models]]\nsource = 'n'\nname = 'a'", 1),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(text: str, line: int, tmp_path: Path) -> None:
+    assert complaint(text, tmp_path).endswith(f" (at line {line})")
+
+
+def test_behind_a_value_with_too_many_lines_the_table_is_named(tmp_path: Path) -> None:
+    text = "[server]\ncors_origins = [\n" + '"*",\n' * 3_000 + "]\nport = 'x'\n"
+    assert complaint(text, tmp_path) == "edgellm.toml: server.port must be a whole number (at line 1)"
+
+
+def test_a_flag_has_no_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--port: server.port must be at most 65535$"):
+        load("[server]\nport = 1\n", tmp_path, flags={("server", "port"): Flag(70000, "--port")})
 
 
 def test_a_file_that_lacks_its_other_is_named_by_its_flag_and_no_other() -> None:

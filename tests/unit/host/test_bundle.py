@@ -8,11 +8,13 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.image.another_day import UMASK, on_another_day
 from tests.image.container_archives import container_archive
 
 from edgellm.errors import EdgeLLMError, ReleaseSourceError, ReleaseUntrustedError
@@ -54,11 +56,21 @@ def make_inputs(folder: Path) -> list[str]:
     ]
 
 
-def run_bundle(*arguments: str, folder: Path = Path("/")) -> subprocess.CompletedProcess[str]:
+def run_bundle(
+    *arguments: str, folder: Path = Path("/"), another_day: bool = False, **environ: str
+) -> subprocess.CompletedProcess[str]:
     # -S: as on a machine that nothing was set up on.
-    environ = {name: value for name, value in os.environ.items() if name not in ("SSH_AUTH_SOCK", "SSH_ASKPASS")}
-    command = [sys.executable, "-S", str(BUNDLE), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environ)
+    kept = {name: value for name, value in os.environ.items() if name not in ("SSH_AUTH_SOCK", "SSH_ASKPASS")}
+    command = on_another_day(BUNDLE, "-S") if another_day else [sys.executable, "-S", str(BUNDLE)]
+    return subprocess.run(
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**kept, **environ},
+        umask=UMASK if another_day else -1,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -107,17 +119,21 @@ def bytes_of(folder: Path) -> dict[str, tuple[int, float, bytes]]:
 
 
 def test_the_same_inputs_give_the_same_bytes(whole: Path, tmp_path: Path, signing_key: Path) -> None:
+    """On another day too, by another time zone, umask and order of dictionaries."""
     options = make_inputs(tmp_path / "again")
     archives = []
-    for name in ("one", "two"):
+    strange = {"TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
+    for name, another_day, environ in (("one", False, {}), ("two", True, strange)):
         archive = tmp_path / name / "bundle.tar"
         archive.parent.mkdir()
-        made = run_bundle(
-            str(tmp_path / name / "bundle"), *options, "--sign", str(signing_key), "--archive", str(archive)
-        )
+        wanted = (str(archive.parent / "bundle"), *options, "--sign", str(signing_key), "--archive", str(archive))
+        made = run_bundle(*wanted, another_day=another_day, **environ)
         assert made.returncode == 0, made.stderr
         assert bytes_of(tmp_path / name / "bundle") == bytes_of(whole)
         archives.append(archive.read_bytes())
+        for path in (tmp_path / "again").rglob("*"):
+            os.utime(path, (time.time() - 10**7,) * 2)
+            path.chmod(0o700)
     assert archives[0] == archives[1]
 
 
@@ -258,7 +274,9 @@ MISTAKES = [
     (["--wheels", "wheels", "--engine", "/nowhere"], 66, "/nowhere is no file that is there"),
     (["--wheels", "wheels", "--engine", "model/model.gguf"], 66, "model/model.gguf is no engine's archive"),
     (["--wheels", "wheels", "--model", "/nowhere"], 66, "/nowhere is not there"),
-    (["--wheels", "wheels", "--config", "model/model.gguf"], 66, "--config model/model.gguf is no TOML"),
+    (["--wheels", "wheels", "--config", "/nowhere"], 66, "/nowhere is no file that is there"),
+    (["--wheels", "wheels", "--config", "model/model.gguf"], 78, "model/model.gguf is no valid TOML"),
+    (["--wheels", "wheels", "--config", "wrong.toml"], 78, "wrong.toml: unknown key server.prot — did you mean"),
     (["--wheels", "wheels", "--floor", "new"], 66, "--floor: 'new' is no version"),
     (["--wheels", "wheels", "--floor", "0.2.1"], 66, "--floor 0.2.1 would refuse this very release, which is 0.2.0"),
     (
@@ -280,6 +298,7 @@ def test_what_cannot_be_bundled_is_said(
     (tmp_path / "of-arm/edgellm-0.2.0-cp312-cp312-linux_aarch64.whl").touch()
     container_archive(tmp_path / "arm.tar", architecture="arm64", version="0.2.0")
     container_archive(tmp_path / "newer.tar", architecture="arm64", version="0.3.0")
+    (tmp_path / "wrong.toml").write_text("[server]\nprot = 1\n")
     refused = run_bundle("bundle", "--sign", str(signing_key), *arguments, folder=tmp_path)
     assert refused.returncode == code, refused.stderr
     assert said in refused.stderr
