@@ -13,12 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from tests.models.pictures import png_of
 from tests.native.runtime_driver import Ask, native_module, runtime_options
 
 module = native_module()
 PROMPT = [5, 6, 7, 8]
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MESSAGE_BYTES = 2000
+PICTURE = png_of(np.arange(64 * 48 * 3, dtype=np.uint8).reshape(64, 48, 3))
 
 
 def encode(_request: Any, _index: int) -> list[int]:
@@ -57,6 +60,17 @@ def channels(_bundle: str) -> None:
         channel.try_pop()
         channel.cancel()
         channel.wait_pop(1000)
+
+
+def media(_bundle: str) -> None:
+    image = module.load_image_from_bytes(PICTURE)
+    video = module.load_video_from_array(np.zeros((2, 16, 16, 3), np.uint8))
+    request = module.Request()
+    request.image_buffers = [image, video]
+    assert request.image_buffers[0].pixels.nbytes == image.pixels.nbytes
+    for damaged in (PICTURE[:-30], b"x" * MESSAGE_BYTES):
+        with contextlib.suppress(RuntimeError):
+            module.load_image_from_bytes(damaged)
 
 
 def guides(_bundle: str) -> None:
@@ -114,7 +128,7 @@ class Generations:
 
 ACTIONS: dict[str, Callable[[str], None]] = {
     action.__name__: action
-    for action in (requests, replaced_references, channels, guides, refusals, engines, failed_engines, runtimes)
+    for action in (requests, replaced_references, channels, media, guides, refusals, engines, failed_engines, runtimes)
 }
 
 

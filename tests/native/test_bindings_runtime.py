@@ -229,13 +229,11 @@ def test_arguments_that_cannot_be_honoured_are_named(
         getattr(module, kind)(str(bundle), **arguments)
 
 
-def test_speculation_speech_and_media_are_refused_by_name(bundle: Path) -> None:
+def test_speculation_and_speech_are_refused_by_name(bundle: Path) -> None:
     with pytest.raises(RuntimeError, match="no speculative decoding yet"):
         module.LLMRuntime(str(bundle), "", {}, 4, 2, 8)
     with pytest.raises(RuntimeError, match="TTSRuntime: the native runtime has no speech models yet"):
         module.TTSRuntime("talker", "predictor", "codec")
-    with pytest.raises(RuntimeError, match="load_image_from_path: the native runtime has no vision models yet"):
-        module.load_image_from_path("picture.png")
     runtime = module.LLMRuntime(str(bundle), options=runtime_options(threads=1))
     channel, params = module.AudioStreamChannel(), module.OmniAudioParams()
     with pytest.raises(RuntimeError, match="load_omni: the native runtime has no speech models yet"):

@@ -71,7 +71,7 @@ struct FormattedRequest {
     std::string formatted_complete_request;
 };
 
-// Decoded media of a request. No model of this runtime takes them yet; the types keep callers of the contract working.
+// Decoded media of a request. Copies share their samples, which nobody changes.
 struct ImageData {
     int64_t width = 0;               // pixels
     int64_t height = 0;              // pixels
@@ -81,11 +81,13 @@ struct ImageData {
     std::vector<double> timestamps;  // seconds, one a frame
     double fps = 1.0;                // frames per second
     bool do_resize = true;
+    std::shared_ptr<const std::vector<uint8_t>> pixels;  // [frames][height][width][channels]; null while empty
 };
 
 struct AudioData {
     int32_t sample_rate = 24000;     // Hz
     int64_t num_samples = 0;
+    std::shared_ptr<const std::vector<float>> samples;  // mono; null while empty
 };
 
 // Extension: what NVIDIA's Request cannot say. Unset optionals fall back to the batch-wide fields
