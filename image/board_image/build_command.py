@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from board_image.assembly import assemble
 from board_image.board import board_names, read_board
 from board_image.command import Parser, run_command
 from board_image.contents import Inputs
+from edgellm.host.option_types import named_path
 
 MIB = 2**20
 
@@ -18,22 +18,34 @@ MIB = 2**20
 def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="image/build", description="Assembles what goes onto a board.", allow_abbrev=False)
     parser.add_argument("board", metavar="BOARD", help=f"one of {', '.join(board_names())}")
-    parser.add_argument("--output", metavar="FOLDER", type=Path, required=True, help="a new folder for the image")
-    parser.add_argument("--container", metavar="FILE", type=Path, help="archive of the container image (podman save)")
+    parser.add_argument("--output", metavar="FOLDER", type=named_path, required=True, help="a new folder for the image")
+    parser.add_argument(
+        "--container", metavar="FILE", type=named_path, help="archive of the container image (podman save)"
+    )
     parser.add_argument(
         "--wheels",
         metavar="FOLDER",
-        type=Path,
+        type=named_path,
         help="wheels of edgellm and all that it needs: a virtual environment",
     )
     parser.add_argument(
-        "--engine", metavar="FILE", type=Path, action="append", default=[], help="an archive of edgellm engine export"
+        "--engine",
+        metavar="FILE",
+        type=named_path,
+        action="append",
+        default=[],
+        help="an archive of edgellm engine export",
     )
     parser.add_argument(
-        "--model", metavar="FOLDER", type=Path, action="append", default=[], help="a model's folder, by the name it has"
+        "--model",
+        metavar="FOLDER",
+        type=named_path,
+        action="append",
+        default=[],
+        help="a model's folder, by the name it has",
     )
     parser.add_argument(
-        "--config", metavar="FILE", type=Path, help="the board's edgellm.toml (default: HTTPS and keys)"
+        "--config", metavar="FILE", type=named_path, help="the board's edgellm.toml (default: HTTPS and keys)"
     )
     return run_command(parser, _run, arguments)
 

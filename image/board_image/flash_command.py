@@ -16,13 +16,18 @@ from board_image.board import Board, Bsp, read_board
 from board_image.bsp import BspFolder, Finding, check_recovery_device, check_space, flash_command, free_bytes, list_usb
 from board_image.command import Parser, run_command
 from edgellm.errors import ConfigError, FlashError
+from edgellm.host.option_types import named_path
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="image/flash", description="Puts an assembled image onto a board.", allow_abbrev=False)
-    parser.add_argument("image", metavar="IMAGE", type=Path, help="a folder of image/build")
+    parser.add_argument("image", metavar="IMAGE", type=named_path, help="a folder of image/build")
     parser.add_argument(
-        "--bsp", metavar="FOLDER", type=Path, required=True, help="NVIDIA's Linux_for_Tegra, with its root file system"
+        "--bsp",
+        metavar="FOLDER",
+        type=named_path,
+        required=True,
+        help="NVIDIA's Linux_for_Tegra, with its root file system",
     )
     parser.add_argument("--board", metavar="BOARD", help="the board that is connected (default: that of the image)")
     parser.add_argument("--dry-run", action="store_true", help="check everything, print every step, change nothing")

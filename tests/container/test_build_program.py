@@ -33,6 +33,23 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--colour"], "unrecognized arguments: --colour"),
+        (["--tensorrt", "maybe"], "argument --tensorrt: invalid choice"),
+        (["--archive", ""], "argument --archive: an empty text names no file or folder"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    program: ModuleType, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(words) == program.EXIT_USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert line.endswith("see image/build-container --help")
+
+
 def test_sources_without_a_commit_have_the_time_of_their_layers(program: ModuleType) -> None:
     assert program.revision_and_time(TIME_SECONDS) == ("unknown", TIME)
 

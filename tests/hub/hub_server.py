@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -68,9 +70,12 @@ class Seen:
 
 
 class HubServer:
-    """``url`` is the hub. ``requests`` is what reached it and its second host so far."""
+    """``url`` is the hub. ``requests`` is what reached it and its second host so far.
 
-    def __init__(self) -> None:
+    ``listener`` is where it listens, such as in the network of a device; on this machine's loopback without one.
+    """
+
+    def __init__(self, listener: socket.socket | None = None) -> None:
         self.repositories: dict[str, Repository] = {}
         self.requests: list[Seen] = []
         self.sent_bytes = 0
@@ -78,7 +83,7 @@ class HubServer:
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"hub": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = server_on(listener or socket.create_server(("127.0.0.1", 0)), handler)
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -120,9 +125,18 @@ class HubServer:
         return [seen for seen in self.requests if re.search(path, seen.path)]
 
 
+def server_on(listener: socket.socket, handler: Callable[..., BaseRequestHandler]) -> ThreadingHTTPServer:
+    """Not serving yet."""
+    address = listener.getsockname()
+    server = ThreadingHTTPServer(address[:2], handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket, server.server_address = listener, address
+    return server
+
+
 @contextmanager
-def hub_server() -> Iterator[HubServer]:
-    server = HubServer()
+def hub_server(listener: socket.socket | None = None) -> Iterator[HubServer]:
+    server = HubServer(listener)
     try:
         yield server
     finally:

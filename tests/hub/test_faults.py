@@ -285,6 +285,22 @@ def test_a_token_file_that_is_not_there(
     assert "HF_TOKEN_PATH" in attempt.refusal(ConfigError)
 
 
+def test_a_credential_that_is_not_there_is_no_token(
+    attempt: Attempt,
+    hub: HubServer,
+    checkpoint_files: dict[str, bytes],
+    models_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    hub.repository(ID, checkpoint_files)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    resolve(ID, models_dir)
+    assert {seen.token for seen in hub.requests} == {""}
+    (tmp_path / "hub-token").mkdir()
+    assert "CREDENTIALS_DIRECTORY" in attempt.refusal(ConfigError)
+
+
 def test_too_little_disk_is_refused_before_weights_are_fetched(
     attempt: Attempt, hub: HubServer, checkpoint_files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import snapshot_download
-from tests.hub.hub_server import KNOWN_USER, HubServer
+from tests.hub.hub_server import KNOWN_USER, STRANGER, HubServer
 from tests.models.pooling import write_pooling
 
 from edgellm.engines.checkpoint import Checkpoint
@@ -165,6 +165,28 @@ def test_a_token_comes_from_a_file_too(
     (tmp_path / "token").write_text(f"{KNOWN_USER}\n")
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
     assert resolve(ID, models_dir).path.is_dir()
+
+
+@pytest.mark.parametrize("blank", ["HF_TOKEN", "HF_TOKEN_PATH", "the library's"])
+def test_a_token_comes_from_the_service_s_credentials_too(
+    hub: HubServer,
+    checkpoint_files: dict[str, bytes],
+    models_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    blank: str,
+) -> None:
+    """Behind what the environment says, and before the user's own."""
+    hub.repository(ID, checkpoint_files, gated=True)
+    (tmp_path / "hub-token").write_text(f"{KNOWN_USER}\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    if blank.startswith("HF_"):
+        monkeypatch.setenv(blank, "")
+    else:
+        (tmp_path / "hf-home").mkdir(exist_ok=True)
+        (tmp_path / "hf-home/token").write_text(STRANGER)
+    assert resolve(ID, models_dir).path.is_dir()
+    assert {seen.token for seen in hub.saw("/api/models")} == {KNOWN_USER}
 
 
 def test_a_removed_model_frees_what_no_other_needs(

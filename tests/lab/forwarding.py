@@ -6,6 +6,7 @@ import ctypes
 import os
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
@@ -23,8 +24,16 @@ class HasNetwork(Protocol):
 
 def connect_inside(device: HasNetwork, port: int) -> socket.socket:
     """A connection made in the device's own network. Raises OSError where nobody listens."""
+    return _made_inside(device, lambda: socket.create_connection(("127.0.0.1", port)))
 
-    def connect() -> socket.socket:
+
+def listen_inside(device: HasNetwork, port: int) -> socket.socket:
+    """A socket that listens on the device's own loopback, for a server of this process."""
+    return _made_inside(device, lambda: socket.create_server(("127.0.0.1", port)))
+
+
+def _made_inside(device: HasNetwork, make: Callable[[], socket.socket]) -> socket.socket:
+    def enter_and_make() -> socket.socket:
         # A thread may live in another network than its process; it is used once.
         namespace = os.open(f"/proc/{device.leader}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -32,10 +41,10 @@ def connect_inside(device: HasNetwork, port: int) -> socket.socket:
                 raise OSError(ctypes.get_errno(), "setns")
         finally:
             os.close(namespace)
-        return socket.create_connection(("127.0.0.1", port))
+        return make()
 
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(connect).result()
+        return pool.submit(enter_and_make).result()
 
 
 class ForwardedPort:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from edgellm.config.admin_location import default_admin_sockets
 from edgellm.errors import ConfigError
+from edgellm.host.option_types import named_path
 
 
 def add_admin_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--admin-socket",
         metavar="FILE",
-        type=Path,
+        type=named_path,
         help="the daemon's socket (default: admin_socket of the configuration, else where daemons have it)",
     )
 

@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from edgellm.errors import UsageError
+from edgellm.host.option_types import named_path
 
 if TYPE_CHECKING:
     from edgellm.config import Flag, LoadedSettings
@@ -105,7 +105,7 @@ MODEL_OPTIONS = (
 
 def add_config_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--config", metavar="FILE", type=Path, help="configuration file (default: see edgellm config show)"
+        "--config", metavar="FILE", type=named_path, help="configuration file (default: see edgellm config show)"
     )
 
 

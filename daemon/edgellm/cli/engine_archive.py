@@ -11,6 +11,7 @@ from edgellm.cli.engine_build import OPTIONS
 from edgellm.cli.engine_context import EngineContext, megabytes, open_context, print_json
 from edgellm.cli.progress_line import ProgressLine
 from edgellm.errors import UsageError
+from edgellm.host.option_types import named_path
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -25,24 +26,26 @@ def configure(action: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "name", metavar="MODEL|ENGINE", help="a model, or an engine's name or key as edgellm engine list has it"
         )
-        parser.add_argument("file", metavar="FILE", type=Path, help="the archive to write")
+        parser.add_argument("file", metavar="FILE", type=named_path, help="the archive to write")
         parser.add_argument(
-            "--sign", metavar="KEYFILE", type=Path, help="sign it with this key of edgellm engine keygen"
+            "--sign", metavar="KEYFILE", type=named_path, help="sign it with this key of edgellm engine keygen"
         )
         parser.add_argument("--force", action="store_true", help="replace FILE")
         add_setting_options(parser.add_argument_group("the model exported"), OPTIONS, ModelSettings)
     elif action == "import":
-        parser.add_argument("file", metavar="FILE", type=Path, help="an archive of edgellm engine export")
+        parser.add_argument("file", metavar="FILE", type=named_path, help="an archive of edgellm engine export")
         parser.add_argument(
             "--into",
             metavar="FOLDER",
-            type=Path,
+            type=named_path,
             help="put engine, checkpoint and references into this folder, to become a read-only one of an image; the "
             "platform is compared where it is used",
         )
         add_setting_options(parser.add_argument_group("who is trusted"), ENGINE_OPTIONS, Settings)
     else:
-        parser.add_argument("file", metavar="KEYFILE", type=Path, help="the private key to write; it must not exist")
+        parser.add_argument(
+            "file", metavar="KEYFILE", type=named_path, help="the private key to write; it must not exist"
+        )
         parser.add_argument(
             "--name", metavar="NAME", default="engines", help="what the key is called (default: engines)"
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgellm.errors import ConfigError
+from edgellm.host.option_types import named_path
 
 if TYPE_CHECKING:
     from edgellm.service.install import Change, Mode, Target
@@ -41,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def add_target_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--root", metavar="DIR", type=Path, default=Path("/"), help="the system to change (default: this one)"
+        "--root", metavar="DIR", type=named_path, default=Path("/"), help="the system to change (default: this one)"
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
 
@@ -57,16 +58,14 @@ def run(namespace: argparse.Namespace) -> int:
     changes = install_files(mode, target, files, dry_run=namespace.dry_run)
     show_changes(changes, dry_run=namespace.dry_run)
     run_commands(_commands(mode, target, list(files)), target, dry_run=namespace.dry_run)
-    lacks_program = mode is Mode.VENV and not target.path(VENV_COMMAND).exists()
-    if lacks_program:
+    if mode is Mode.VENV and not target.path(VENV_COMMAND).exists():
         _note(
             f"/{VENV_COMMAND} is not there yet, and the service cannot start without it — "
             "first python3 -m venv /opt/edgellm, then pip install edgellm into it"
         )
     gpu_text = "with a GPU" if gpu else "without a GPU"
     done = "nothing changed" if not changes else "would be installed" if namespace.dry_run else "installed"
-    lacking = f", but the service cannot start before /{VENV_COMMAND} is there" if lacks_program else ""
-    print(f"{mode.value}, {gpu_text}: {done}{lacking}")
+    print(f"{mode.value}, {gpu_text}: {done}")
     return 0
 
 

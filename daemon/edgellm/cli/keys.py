@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edgellm.cli.arguments import add_config_option, load_from_arguments
 from edgellm.errors import ConfigError
+from edgellm.host.option_types import named_path
 from edgellm.serving.priority import Priority
 
 
@@ -28,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     revoke.add_argument("name", metavar="NAME", help="a name of edgellm keys list")
     for action in (add, listing, revoke):
         action.add_argument(
-            "--api-keys-file", metavar="FILE", type=Path, help="the key file (default: server.api_keys_file)"
+            "--api-keys-file", metavar="FILE", type=named_path, help="the key file (default: server.api_keys_file)"
         )
         add_config_option(action)
 

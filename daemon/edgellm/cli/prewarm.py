@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from edgellm.cli.arguments import ENGINE_OPTIONS, SERVER_OPTIONS, add_config_option, add_setting_options
 from edgellm.cli.progress_line import ProgressLine
 from edgellm.errors import BundleMismatchError, ConfigError, EdgeLLMError
+from edgellm.host.option_types import named_path
 
 if TYPE_CHECKING:
     from edgellm.cli.engine_context import EngineContext
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--import-from",
         metavar="FOLDER",
-        type=Path,
+        type=named_path,
         help=f"take the engine archives in FOLDER first (default: {IMPORT_FOLDER} in the cache folder)",
     )
     add_config_option(parser)

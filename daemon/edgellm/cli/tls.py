@@ -6,6 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
+from edgellm.host.option_types import named_path
+
 FOLDER_NAME = "tls"
 
 
@@ -15,7 +17,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "init", help="make an authority where there is none, and a new certificate for this machine's names"
     )
     init.add_argument(
-        "--folder", metavar="FOLDER", type=Path, help="where its files go (default: tls beside the configuration file)"
+        "--folder",
+        metavar="FOLDER",
+        type=named_path,
+        help="where its files go (default: tls beside the configuration file)",
     )
     init.add_argument(
         "--name", metavar="NAME", action="append", default=[], help="a further DNS name or address of the server"

@@ -32,6 +32,7 @@ from edgellm.host.bundle_manifest import (
     verify_files,
 )
 from edgellm.host.configuration_check import check_configuration
+from edgellm.host.option_types import named_path
 from edgellm.host.signature import sign
 from edgellm.host.source import (
     ENGINES,
@@ -81,18 +82,34 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     what = "Makes an offline bundle: what a board needs to be installed or upgraded."
     parser = _Parser(prog="image/bundle", description=what, allow_abbrev=False)
-    parser.add_argument("output", metavar="FOLDER", type=Path, help="the bundle's folder, which must not exist")
-    parser.add_argument("--wheels", metavar="FOLDER", type=Path, help="wheels of edgellm and all that it needs")
-    parser.add_argument("--image-archive", metavar="FILE", type=Path, help="a container image, of podman save")
+    parser.add_argument("output", metavar="FOLDER", type=named_path, help="the bundle's folder, which must not exist")
+    parser.add_argument("--wheels", metavar="FOLDER", type=named_path, help="wheels of edgellm and all that it needs")
+    parser.add_argument("--image-archive", metavar="FILE", type=named_path, help="a container image, of podman save")
     parser.add_argument(
-        "--engine", metavar="FILE", type=Path, action="append", default=[], help="an archive of edgellm engine export"
+        "--engine",
+        metavar="FILE",
+        type=named_path,
+        action="append",
+        default=[],
+        help="an archive of edgellm engine export",
     )
     parser.add_argument(
-        "--model", metavar="PATH", type=Path, action="append", default=[], help="a model's folder or file of a cache"
+        "--model",
+        metavar="PATH",
+        type=named_path,
+        action="append",
+        default=[],
+        help="a model's folder or file of a cache",
     )
-    parser.add_argument("--collection", metavar="PATH", type=Path, help="the Ansible collection: its folder or archive")
-    parser.add_argument("--config", metavar="FILE", type=Path, help="the configuration of boards that have none yet")
-    parser.add_argument("--sbom", metavar="FILE", type=Path, help="a bill of materials in place of the wheels' own")
+    parser.add_argument(
+        "--collection", metavar="PATH", type=named_path, help="the Ansible collection: its folder or archive"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", type=named_path, help="the configuration of boards that have none yet"
+    )
+    parser.add_argument(
+        "--sbom", metavar="FILE", type=named_path, help="a bill of materials in place of the wheels' own"
+    )
     parser.add_argument("--floor", metavar="VERSION", help="the oldest version that may run on a board from then on")
     parser.add_argument(
         "--architecture",
@@ -100,8 +117,8 @@ def _parser() -> argparse.ArgumentParser:
         default=platform.machine(),
         help="of the boards, as uname -m has it (default: this machine's)",
     )
-    parser.add_argument("--sign", metavar="KEY", type=Path, required=True, help="a private key of ssh-keygen")
-    parser.add_argument("--archive", metavar="FILE", type=Path, help="the bundle as a tar file, too")
+    parser.add_argument("--sign", metavar="KEY", type=named_path, required=True, help="a private key of ssh-keygen")
+    parser.add_argument("--archive", metavar="FILE", type=named_path, help="the bundle as a tar file, too")
     return parser
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from edgellm.host.archives import VERSION_LABEL, ImageArchive
 from edgellm.host.commands import Said, attempt, run
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind, Release
+from edgellm.host.service_unit import PREWARM, ServiceUnit
 from edgellm.host.source import Source
 
 REPOSITORY = "localhost/edgellm"
@@ -133,7 +135,8 @@ class ContainerReleases:
     def prewarm(self, release: Release) -> None:
         self.unstage_unfinished()
         argv = ["podman", *self._run_options(f"--name={PREWARM_NAME}", "--oom-score-adj=800"), release.digest]
-        said = attempt([*argv, "prewarm"], deadline_seconds=PREWARM_DEADLINE_SECONDS)
+        environment = {**os.environ, **ServiceUnit().environment(PREWARM)}  # proxies, and where models come from
+        said = attempt([*argv, "prewarm"], deadline_seconds=PREWARM_DEADLINE_SECONDS, environment=environment)
         if said.code != 0:
             raise UpgradeError(f"prewarming failed: {said.last_words}")
 

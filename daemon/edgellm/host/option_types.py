@@ -1,9 +1,17 @@
-"""Types of command-line options that are numbers within bounds, for argparse."""
+"""Types of command-line options, for argparse: numbers within bounds, and paths that say something."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
+
+
+def named_path(text: str) -> Path:
+    """An empty text, as an unset variable of a script gives, would otherwise mean the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty text names no file or folder")
+    return Path(text)
 
 
 def whole_number(of_what: str, least: int, most: int) -> Callable[[str], int]:

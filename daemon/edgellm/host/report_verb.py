@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgellm.errors import ConfigError
 from edgellm.host.installed_mode import releases_of
-from edgellm.host.option_types import whole_number
+from edgellm.host.option_types import named_path, whole_number
 from edgellm.host.paths import HostPaths
 from edgellm.host.support_report import ARCHIVE_MODE, JOURNAL_LINES_MAX, SupportReport, write_report
 
@@ -19,7 +19,10 @@ JOURNAL_LINES_LIMIT = 1_000_000
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--output", metavar="FILE", type=Path, help="the archive to write (default: edgellm-report-TIME.tar.gz here)"
+        "--output",
+        metavar="FILE",
+        type=named_path,
+        help="the archive to write (default: edgellm-report-TIME.tar.gz here)",
     )
     parser.add_argument(
         "--journal-lines",

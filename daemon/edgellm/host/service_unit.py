@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import time
 from collections.abc import Mapping
@@ -23,6 +24,11 @@ class ServiceUnit:
     def properties(self, *names: str, unit: str = SERVICE) -> Mapping[str, str]:
         shown = run(["systemctl", "show", unit, *(f"--property={name}" for name in names)]).output
         return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+
+    def environment(self, unit: str) -> Mapping[str, str]:
+        """The variables that its lines ``Environment=`` set, an administrator's among them; none where it is not."""
+        words = shlex.split(self.properties("Environment", unit=unit).get("Environment", ""))
+        return dict(word.split("=", 1) for word in words if "=" in word)
 
     def is_active(self) -> bool:
         return self.properties("ActiveState")["ActiveState"] == "active"

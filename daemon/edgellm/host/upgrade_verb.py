@@ -20,7 +20,7 @@ from edgellm.errors import (
 )
 from edgellm.host.host_state import HostState
 from edgellm.host.installed_mode import installed_kind, releases_of, releases_of_kind
-from edgellm.host.option_types import duration, whole_number
+from edgellm.host.option_types import duration, named_path, whole_number
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind
 from edgellm.host.releases import Releases
@@ -72,7 +72,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--sha256", metavar="HEX", help="what SOURCE must be, where it is one file")
     parser.add_argument(
-        "--config", metavar="FILE", type=Path, help="the configuration that comes with the release, put in its place"
+        "--config",
+        metavar="FILE",
+        type=named_path,
+        help="the configuration that comes with the release, put in its place",
     )
     parser.add_argument(
         "--ready-timeout",

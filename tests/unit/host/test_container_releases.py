@@ -12,6 +12,7 @@ from edgellm.host.archives import ZSTD_BEGINNING
 from edgellm.host.container_releases import PREWARM_UNIT, ContainerReleases
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind, Release
+from edgellm.host.service_unit import PREWARM, ServiceUnit
 from edgellm.host.source import Source
 
 UNIT = """# Of edgellm install.
@@ -70,6 +71,16 @@ def test_changes_of_an_administrator_hold_in_an_upgrade_too(paths: HostPaths) ->
     assert [one for one in found if "limit" in one] == ["--pids-limit=64", "--ulimit=nofile=10:10"]
     assert "--device=nvidia.com/gpu=all" in found
     assert "--device=/dev/fuse" not in found
+
+
+def test_variables_of_the_unit_hold_in_an_upgrade_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = 'HTTPS_PROXY=http://proxy:3128 "PIP_FIND_LINKS=one two" HF_ENDPOINT=https://hub/?a=b'
+    monkeypatch.setattr(ServiceUnit, "properties", lambda *_args, **_kwargs: {"Environment": shown})
+    assert ServiceUnit().environment(PREWARM) == {
+        "HTTPS_PROXY": "http://proxy:3128",
+        "PIP_FIND_LINKS": "one two",
+        "HF_ENDPOINT": "https://hub/?a=b",
+    }
 
 
 def test_a_drop_in_without_the_unit_is_of_no_release(tmp_path: Path) -> None:

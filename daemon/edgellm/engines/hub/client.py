@@ -37,6 +37,8 @@ from edgellm.errors import ConfigError, HubUnavailableError, ModelError
 
 ENDPOINT_VARIABLE = "HF_ENDPOINT"
 TOKEN_PATH_VARIABLE = "HF_TOKEN_PATH"  # noqa: S105  # the name of a variable
+CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"  # where systemd puts the credentials of a service
+TOKEN_CREDENTIAL = "hub-token"  # noqa: S105  # the name of a file
 ANSWER_SECONDS = 15.0
 # Tries without a byte of progress before the hub counts as unreachable.
 TRIES = 4
@@ -191,17 +193,29 @@ class HubClient:
 
 
 def _token() -> str | None:
-    """The token of the environment, or of the file. A file that was named and cannot be read is an error."""
-    path = os.environ.get(TOKEN_PATH_VARIABLE)
-    if path and not os.environ.get("HF_TOKEN"):
-        try:
-            with open_regular(Path(path).expanduser()) as stream:
-                token = stream.read(TOKEN_FILE_BYTES_MAX).decode("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not text"
-            raise ConfigError(f"{TOKEN_PATH_VARIABLE}: {path}: {reason}: it must name a file with the token") from None
-        return token or None
+    """The token of the environment, of the file it names, of the service's credentials, or of the user.
+
+    A file that was named and cannot be read is an error; a credential that is not there is none.
+    """
+    if os.environ.get("HF_TOKEN"):
+        return get_token()
+    if path := os.environ.get(TOKEN_PATH_VARIABLE):
+        return _token_of_file(Path(path).expanduser(), TOKEN_PATH_VARIABLE)
+    if folder := os.environ.get(CREDENTIALS_VARIABLE):
+        credential = Path(folder, TOKEN_CREDENTIAL)
+        if credential.exists() and (token := _token_of_file(credential, CREDENTIALS_VARIABLE)):
+            return token
     return get_token()
+
+
+def _token_of_file(path: Path, variable: str) -> str | None:
+    try:
+        with open_regular(path) as stream:
+            token = stream.read(TOKEN_FILE_BYTES_MAX).decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        raise ConfigError(f"{variable}: {path}: {reason}: it must name a file with the token") from None
+    return token or None
 
 
 def _range_start(headers: Mapping[str, str]) -> int | None:

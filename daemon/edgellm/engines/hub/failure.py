@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from edgellm.engines.hub.hub_id import HubId
 from edgellm.errors import HubAccessError, HubUnavailableError, ModelError, ModelSourceError
 
-HOW_TO_SIGN_IN = "set HF_TOKEN, or HF_TOKEN_PATH to a file that holds it"
+HOW_TO_SIGN_IN = "set HF_TOKEN, or HF_TOKEN_PATH to a file that holds it (a service has it in hub-token)"
 REFUSED_CREDENTIALS = "Invalid credentials in Authorization header"
 
 

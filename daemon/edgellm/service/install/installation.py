@@ -49,8 +49,8 @@ def install_files(
     not write."""
     if installed_mode(target) is mode.other:
         raise ConfigError(
-            f"edgellm is installed as a {mode.other.value} here, and both would be edgellm.service — run: "
-            "edgellm uninstall"
+            f"edgellm is installed as a {mode.other.value} {_where(target)}, and both would be edgellm.service — run: "
+            f"edgellm uninstall{'' if target.is_this_system else f' --root {target.root}'}"
         )
     if mode is Mode.CONTAINER:
         _refuse_other_users(target)
@@ -60,6 +60,10 @@ def install_files(
     if not dry_run:
         _write(target.path(RECORD), record_of(mode, files), 0o644)
     return changes
+
+
+def _where(target: Target) -> str:
+    return "here" if target.is_this_system else f"below {target.root}"
 
 
 def record_of(mode: Mode, files: Mapping[str, SystemFile]) -> bytes:
