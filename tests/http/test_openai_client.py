@@ -83,6 +83,9 @@ def test_models_are_listed_and_shown(client: openai.OpenAI) -> None:
     assert shown.model_extra is not None
     assert shown.model_extra["edgellm"]["state"] == "ready"
     assert shown.model_extra["edgellm"]["streaming"] == "incremental"
+    assert shown.model_extra["edgellm"]["executor"] in ("fused", "ggml")
+    assert shown.model_extra["edgellm"]["executor_reason"]
+    assert shown.model_extra["edgellm"]["executor_device"]
 
 
 def test_logprobs_are_those_of_the_text(client: openai.OpenAI) -> None:

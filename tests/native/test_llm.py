@@ -240,6 +240,21 @@ def test_lengths_of_the_options_end_at_the_models_own(llm: LLM) -> None:
     assert capabilities.executor
 
 
+@pytest.mark.parametrize("executor", ["auto", "fused", "ggml"])
+def test_the_executor_is_the_one_that_is_asked_for_and_the_log_says_why(
+    make_llm: MakeLLM, executor: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "edgellm"):
+        capabilities = make_llm(executor=executor).capabilities
+    if executor == "auto":
+        assert capabilities.executor in ("fused", "ggml")
+        assert capabilities.executor_reason != "asked for"
+    else:
+        assert (capabilities.executor, capabilities.executor_reason) == (executor, "asked for")
+    (said,) = [record.getMessage() for record in caplog.records if "runs on executor" in record.getMessage()]
+    assert f"executor {capabilities.executor} ({capabilities.executor_device}): {capabilities.executor_reason}" in said
+
+
 # Context cache
 
 

@@ -119,7 +119,8 @@ TEST(the_kernels_of_this_cpu_are_chosen_when_it_has_what_they_need) {
 #else
     const bool expected = edgellm::has_dot_products();
 #endif
-    for (const TensorType type : {TensorType::kQ8_0, TensorType::kQ4_1, TensorType::kQ4_0})
+    for (const TensorType type : {TensorType::kQ8_0, TensorType::kQ4_1, TensorType::kQ4_0, TensorType::kF32,
+                                  TensorType::kF16, TensorType::kBF16})
         CHECK(has_own_kernel(type) == expected);
     CHECK(!has_own_kernel(TensorType::kQ6_K));
 }
@@ -140,6 +141,23 @@ TEST(own_matmuls_match_double_precision) {
             }
         }
     }
+}
+
+TEST(float_kernels_of_every_set_give_the_same_bits) {
+    for (const TensorType type : kFloatTypes) {
+        const MatmulKernel& portable = *edgellm::find_portable_float_kernel(type);
+        for (const int64_t size : {1, 7, 8, 33, 96, 576}) {
+            const Weights weights(type, 11, size);
+            const auto x = noise(static_cast<std::size_t>(size * 5), 3.0F);
+            const auto expected = multiply(portable, weights, x, 5, 0, 11);
+            for (int64_t r = 0; r < 11; ++r)
+                CHECK(std::abs(static_cast<double>(expected[static_cast<std::size_t>(r)]) - dot(weights, r, x.data())) <
+                      2e-4 * 3.0 * std::sqrt(static_cast<double>(size)));
+            if (has_own_kernel(type))
+                CHECK(multiply(*edgellm::find_own_matmul_kernel(type), weights, x, 5, 0, 11) == expected);
+        }
+    }
+    CHECK(edgellm::find_portable_float_kernel(TensorType::kQ8_0) == nullptr);
 }
 
 TEST(odd_sizes_of_float_rows_are_whole) {

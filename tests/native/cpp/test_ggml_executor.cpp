@@ -259,6 +259,15 @@ TEST(refuses_options_by_name) {
         options.executor = name;
         CHECK(model.executor(options)->info().name == name && model.executor(options)->info().reason == "asked for");
     }
+    options.executor = "auto";
+    options.portable_attention = true;
+    CHECK(model.executor(options)->info().name == "ggml");
+    CHECK(model.executor(options)->info().reason == "portable_attention needs its operators");
+    options.portable_attention = false;
+    const auto chosen = model.executor(options);  // of the tests' build of ggml, which knows CPUs alone
+    CHECK(chosen->info().name == "fused");
+    CHECK(chosen->info().reason == "the fastest on a CPU without an accelerator");
+    CHECK(!chosen->info().device.empty());
     refused(
         [](ExecutorOptions& o) {
             o.executor = "fused";

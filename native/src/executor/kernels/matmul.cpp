@@ -24,7 +24,8 @@ const MatmulKernel* find_own_matmul_kernel(TensorType type) noexcept {
     if (!panel_kernel_sets().empty()) {
         if (const MatmulKernel* kernel = panel_kernel_sets().front().find(type)) return kernel;
     }
-    return find_avx2_float_kernel(type);
+    if (const MatmulKernel* kernel = find_avx2_float_kernel(type)) return kernel;
+    return has_dot_products() ? find_neon_float_kernel(type) : nullptr;  // compiled for the CPUs that have them
 }
 
 }  // namespace edgellm

@@ -50,9 +50,11 @@ const MatmulKernel* find_avx2_float_kernel(TensorType type) noexcept;  // with F
 const MatmulKernel* find_avx2_panel_kernel(TensorType type) noexcept;
 const MatmulKernel* find_avx_vnni_panel_kernel(TensorType type) noexcept;
 const MatmulKernel* find_avx512_vnni_panel_kernel(TensorType type) noexcept;
+const MatmulKernel* find_neon_float_kernel(TensorType type) noexcept;
 const MatmulKernel* find_neon_panel_kernel(TensorType type) noexcept;
 
 // On every CPU, slow: what the sets above equal bit for bit.
+const MatmulKernel* find_portable_float_kernel(TensorType type) noexcept;
 const MatmulKernel* find_portable_panel_kernel(TensorType type) noexcept;
 
 struct PanelKernelSet {
