@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fleet.control_host import ControlHost
+from tests.fleet.control_host import BIN, ControlHost
 from tests.fleet.fleet import Fleet
 from tests.fleet.rollout_fleet import RolloutFleet
 from tests.lab.bridge import Bridge
-from tests.lab.rootfs import (
-    PYTHON_OF_SUITE,
-    device_rootfs,
-    extended_rootfs,
-    mirror_of_this_machine,
-    missing_tools,
+from tests.lab.needs import need
+from tests.lab.rootfs import extended_rootfs
+from tests.lab.wheels import release_folder
+from tests.service.conftest import (
+    container_image,
+    container_rootfs,
+    device_folder,
+    image_archive,
+    model_folder,
+    rootfs,
+    say,
+    wheel,
 )
-from tests.lab.wheels import build_wheel, release_folder
-from tests.service.conftest import container_image, container_rootfs, image_archive, model_folder, rootfs, say
 
 import edgellm
 
-__all__ = ["container_image", "container_rootfs", "image_archive", "model_folder", "rootfs", "say"]
+__all__ = ["container_image", "container_rootfs", "device_folder", "image_archive", "model_folder", "rootfs"]
+__all__ += ["say", "wheel"]
 
 # What an operator's board has beside systemd; it reaches no package index.
 FLEET_PACKAGES = ("openssh-server", "sudo", "nftables", "avahi-daemon", "python3-apt")
@@ -35,25 +38,15 @@ TOOLS = ("ssh", "ssh-keygen", "ip", "nsenter")
 
 
 @pytest.fixture(scope="session")
-def fleet_rootfs() -> Path:
+def fleet_rootfs(rootfs: Path) -> Path:
     """Skips where there can be none; the gate has what it takes."""
     absent = [tool for tool in TOOLS if shutil.which(tool) is None]
-    needed = ".".join(map(str, PYTHON_OF_SUITE))
-    reason = (
-        missing_tools()
-        or (f"needs {' and '.join(absent)}" if absent else "")
-        or ("" if mirror_of_this_machine() else "needs a Debian whose apt has the devices' suite")
-        or ("" if sys.version_info[:2] == PYTHON_OF_SUITE else f"needs an environment of Python {needed}")
-        or (
-            ""
-            if (Path(sys.executable).parent / "ansible-playbook").exists()
-            else "needs Ansible: sh daemon/setup/run fleet"
-        )
+    has_ansible = (BIN / "ansible-playbook").exists()
+    need(
+        f"needs {' and '.join(absent)}" if absent else "",
+        "" if has_ansible else "needs Ansible: sh daemon/setup/run fleet",
     )
-    if reason and os.environ.get("EDGELLM_CI") != "1":
-        pytest.skip(reason)
-    assert not reason, reason
-    return extended_rootfs(device_rootfs(), FLEET_PACKAGES)
+    return extended_rootfs(rootfs, FLEET_PACKAGES)
 
 
 @pytest.fixture(scope="session")
@@ -74,12 +67,6 @@ def bridge(fleet_folder: Path) -> Iterator[Bridge]:
 def gateway_rootfs(fleet_rootfs: Path) -> Path:
     """Devices reach no package index: what the roles of a gateway's host would install is there."""
     return extended_rootfs(fleet_rootfs, GATEWAY_PACKAGES)
-
-
-@pytest.fixture(scope="session")
-def wheel(fleet_folder: Path) -> Path:
-    """Of this checkout, without its C++ part."""
-    return build_wheel(fleet_folder / "wheel")
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 from tests.fleet.callbacks.end_after import RECORD_VARIABLE, STEP_VARIABLE
 from tests.lab.bridge import Bridge
 from tests.lab.device import Device
@@ -22,10 +24,22 @@ from tests.lab.wheels import CHECKOUT
 
 PLAYBOOK_DEADLINE_SECONDS = 1800.0
 CALLBACKS = Path(__file__).parent / "callbacks"
+REQUEST_DEADLINE_SECONDS = 60.0
 USER = "ops"
+PORT = 8000
+# Of the whole fleet, as an operator has it in a vault.
+API_KEY = "planted-key-of-the-front-desk-5d1f"
 BIN = Path(sys.executable).parent
 RECAP = re.compile(
     r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)\s+skipped=(\d+)", re.MULTILINE
+)
+
+
+# How ansible-playbook ends.
+FAILED, UNREACHABLE = 2, 4
+TABLE_COLUMNS = (
+    *("board", "ready", "version", "release", "image", "engines", "models"),
+    *("tokens/s", "power mode", "celsius", "free MB"),
 )
 
 
@@ -48,6 +62,12 @@ class Played:
     @property
     def recap(self) -> Mapping[str, Recap]:
         return ControlHost.recap_of(self.output)
+
+    def table_row(self, board: str) -> Mapping[str, str]:
+        """What ``verify`` says of a board, by column."""
+        lines = (line.strip().strip('",').split() for line in self.output.splitlines())
+        (row,) = (fields for fields in lines if fields[:1] == [board] and len(fields) == len(TABLE_COLUMNS))
+        return dict(zip(TABLE_COLUMNS, row, strict=True))
 
     @property
     def changed_tasks(self) -> list[str]:
@@ -197,6 +217,31 @@ class ControlHost:
         """Connections that ssh keeps open for the next command."""
         for device in self.devices.values():
             self._run_ssh("-O", "exit", device.address)
+
+    def ask(
+        self,
+        device: Device,
+        path: str,
+        *,
+        body: object = None,
+        key: str = API_KEY,
+        authority: Path | None = None,
+        named: str = "",
+    ) -> httpx.Response:
+        """As a client on the network asks, by HTTPS where it trusts an authority, whose certificate must have the
+        address, or the name that is given. Raises httpx.TransportError.
+        """
+        verify = ssl.create_default_context(cafile=authority) if authority else True
+        url = f"{'https' if authority else 'http'}://{device.address}:{PORT}{path}"
+
+        def send() -> httpx.Response:
+            with httpx.Client(timeout=REQUEST_DEADLINE_SECONDS, trust_env=False, verify=verify) as client:
+                method = "GET" if body is None else "POST"
+                headers = {"Authorization": f"Bearer {key}"} if key else {}
+                extensions = {"sni_hostname": named} if named else {}
+                return client.request(method, url, json=body, headers=headers, extensions=extensions)
+
+        return self.bridge.inside(send)
 
     def ssh(self, device: Device, command: str) -> str:
         completed = self._run_ssh(device.address, command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,54 +12,22 @@ from typing import Any
 import httpx
 from testinfra import get_host
 from testinfra.host import Host
-from tests.fleet.control_host import ControlHost, Played
-from tests.lab.bridge import Bridge
+from tests.fleet.control_host import API_KEY, ControlHost, Played
 from tests.lab.device import Device
 
 NAMES = ("dev1", "dev2", "dev3")
-PORT = 8000
 MODELS = "/var/lib/edgellm/models"
 MODEL = "smollm2-135m-instruct"
 SERVICE = "edgellm.service"
 PREWARM = "edgellm-prewarm.service"
-REQUEST_DEADLINE_SECONDS = 60.0
 # What prewarming says while it builds an engine, and last.
 BUILDING, BUILT = "copying the model", "publishing the bundle"
 SETTINGS = {
     "server": {"host": "0.0.0.0"},
     "models": [{"source": MODEL, "max_batch_size": 2, "max_kv_cache_capacity": 1024}],
 }
-# As an operator has it in a vault.
-API_KEY = "planted-key-of-the-front-desk-5d1f"
 CLIENT = "front-desk"
-
-
 SHORT_CHAT = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
-
-
-def ask_device(
-    bridge: Bridge,
-    device: Device,
-    path: str,
-    body: object = None,
-    key: str = API_KEY,
-    authority: Path | None = None,
-    named: str = "",
-) -> httpx.Response:
-    """As a client on the network asks, by HTTPS where it trusts an authority, whose certificate must have the address,
-    or the name that is given. Raises httpx.TransportError.
-    """
-    verify = ssl.create_default_context(cafile=authority) if authority else True
-    url = f"{'https' if authority else 'http'}://{device.address}:{PORT}{path}"
-
-    def send() -> httpx.Response:
-        with httpx.Client(timeout=REQUEST_DEADLINE_SECONDS, trust_env=False, verify=verify) as client:
-            method = "GET" if body is None else "POST"
-            headers = {"Authorization": f"Bearer {key}"} if key else {}
-            extensions = {"sni_hostname": named} if named else {}
-            return client.request(method, url, json=body, headers=headers, extensions=extensions)
-
-    return bridge.inside(send)
 
 
 class Fleet:
@@ -133,21 +100,8 @@ class Fleet:
         assert played.code == 0, f"{played.output[-6000:]}\n{self.journals()}"
         return played
 
-    def request(
-        self,
-        device: Device,
-        path: str,
-        *,
-        body: object = None,
-        key: str = API_KEY,
-        authority: Path | None = None,
-        named: str = "",
-    ) -> httpx.Response:
-        """As ``ask_device`` does."""
-        return ask_device(self.control.bridge, device, path, body, key, authority, named)
-
     def chat(self, device: Device, *, key: str = API_KEY) -> httpx.Response:
-        return self.request(device, "/v1/chat/completions", body=SHORT_CHAT, key=key)
+        return self.control.ask(device, "/v1/chat/completions", body=SHORT_CHAT, key=key)
 
     def builds(self, device: Device) -> int:
         """How often the device's prewarming published an engine that it built."""

@@ -16,9 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
-from tests.fleet.control_host import ControlHost, Played
+from tests.fleet.control_host import API_KEY, PORT, ControlHost, Played
 from tests.lab.bridge import Bridge
 from tests.lab.device import Device
 from tests.lab.wheels import Change, release_wheel
@@ -28,7 +27,6 @@ from tests.service.release_wheels import BROKEN
 BOARDS = ("board1", "board2", "board3")
 GATEWAY = "gateway1"
 GATEWAY_CERTIFICATE = "etc/haproxy/edgellm/gateway.crt"  # it made it itself
-KEY = "a-key-of-the-whole-fleet"
 MODEL = "smollm2-135m-instruct"
 CONFIGURATION = """[server]
 host = "0.0.0.0"
@@ -92,7 +90,7 @@ class RolloutFleet:
     def _make_serve(board: Appliance) -> None:
         board.install()
         board.configure(CONFIGURATION)
-        board.device.write("/etc/edgellm/credentials/api-keys", f"fleet:{KEY}\n", 0o640)
+        board.device.write("/etc/edgellm/credentials/api-keys", f"fleet:{API_KEY}\n", 0o640)
         board.device.run("chgrp", "edgellm", "/etc/edgellm/credentials/api-keys")
         board.device.run("systemctl", "start", "edgellm-prewarm", deadline_seconds=DEADLINE_SECONDS)
         board.start()
@@ -168,15 +166,21 @@ class RolloutFleet:
 
     def version(self, board: str) -> str:
         """Of what answers."""
-        with httpx.Client(trust_env=False, timeout=DEADLINE_SECONDS) as client:
-            url = f"http://{self.boards[board].device.address}:8000/health"
-            answer = self.bridge.inside(lambda: client.get(url, headers={"Authorization": f"Bearer {KEY}"}))
-        return str(answer.json()["version"])
+        return str(self.control.ask(self.boards[board].device, "/health").json()["version"])
 
     def kept(self, board: str) -> list[str]:
-        """Versions of earlier releases that it can go back to."""
-        listed = json.loads(self.boards[board].device.run("edgellm", "upgrade", "--list", "--json").output)
-        return [str(one["version"]) for one in listed["kept"] if one["present"]]
+        """Versions of earlier releases that it can go back to, the latest last."""
+        return [str(one["version"]) for one in self._releases(board)["kept"] if one["present"]]
+
+    def release_id(self, board: str) -> str:
+        """Of the release that serves."""
+        return str(self._releases(board)["current"]["id"])
+
+    def _releases(self, board: str) -> dict[str, Any]:
+        listed: dict[str, Any] = json.loads(
+            self.boards[board].device.run("edgellm", "upgrade", "--list", "--json").output
+        )
+        return listed
 
     def asked_board(self) -> str:
         """The one that the gateway keeps its clients at: they have one key."""
@@ -202,7 +206,7 @@ class RolloutFleet:
     def client(self, address: str | None = None) -> SteadyClient:
         """Of the gateway, or of one board."""
         if address is not None:
-            return SteadyClient(self.bridge, f"http://{address}:8000/v1", trusts=None)
+            return SteadyClient(self.bridge, f"http://{address}:{PORT}/v1", trusts=None)
         return SteadyClient(self.bridge, f"https://{self.gateway.address}/v1", self.gateway.root / GATEWAY_CERTIFICATE)
 
     def journals(self) -> str:
@@ -227,7 +231,7 @@ class SteadyClient:
     def __init__(self, bridge: Bridge, url: str, trusts: Path | None) -> None:
         verify = True if trusts is None else ssl.create_default_context(cafile=trusts)
         http_client = openai.DefaultHttpxClient(verify=verify, trust_env=False, timeout=DEADLINE_SECONDS)
-        self._client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0, http_client=http_client)
+        self._client = openai.OpenAI(base_url=url, api_key=API_KEY, max_retries=0, http_client=http_client)
         self._stopping = threading.Event()
         self.answered = 0
         self.failures: list[str] = []

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from tests.fleet.conftest import FLEET_PACKAGES
-from tests.fleet.control_host import ControlHost
-from tests.fleet.fleet import API_KEY, CLIENT, MODELS, SERVICE, SETTINGS, SHORT_CHAT, ask_device
+from tests.fleet.control_host import API_KEY, ControlHost
+from tests.fleet.fleet import CLIENT, MODELS, SERVICE, SETTINGS, SHORT_CHAT
 from tests.lab.bridge import Bridge
 from tests.lab.device import Device
 from tests.lab.rootfs import CONTAINER_DEVICE_PACKAGES, extended_rootfs
@@ -80,7 +80,7 @@ def test_an_archive_makes_a_board_serve_and_the_second_run_changes_nothing(board
     assert played.code == 0, f"{played.output[-6000:]}\n{board.device.journal('', '--lines=60')}"
     authority = board.control.home / f".cache/edgellm/fleet/authorities/{board.device.name}.crt"
     url = "/v1/chat/completions"
-    answer = ask_device(board.control.bridge, board.device, url, SHORT_CHAT, authority=authority)
+    answer = board.control.ask(board.device, url, body=SHORT_CHAT, authority=authority)
     assert answer.status_code == 200
     assert board.device.unit(SERVICE, "Type")["Type"] == "notify"
     again = board.control.play("provision")
@@ -92,6 +92,9 @@ def test_an_archive_makes_a_board_serve_and_the_second_run_changes_nothing(board
 def test_the_board_s_container_is_in_the_table(board: ContainerBoard) -> None:
     played = board.control.play("verify")
     assert played.code == 0, played.output
-    row = next(line for line in played.output.splitlines() if f'"{board.device.name} ' in line)
-    assert " yes " in row
-    assert "sha256:" in row
+    row = played.table_row(board.device.name)
+    digest = board.device.run(
+        *["podman", "image", "inspect", "--format", "{{.Digest}}", "localhost/edgellm:current"]
+    ).output
+    assert (row["ready"], row["engines"], row["image"]) == ("yes", "1", digest.strip()[: len(row["image"])])
+    assert row["image"].startswith("sha256:")

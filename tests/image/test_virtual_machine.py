@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import ssl
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.http.test_command import edgellm
 from tests.image.virtual_machine import DISK_BYTES, MACHINE_PACKAGES, VirtualMachine, make_disk, missing_programs
+from tests.lab.needs import need
 from tests.lab.rootfs import extended_rootfs
 from tests.lab.wheels import install_dependencies, release_wheel
 from tests.service.appliance import DEPENDENCIES, PORT
@@ -36,10 +36,7 @@ IDENTITY = ("/etc/machine-id", "/etc/hostname", "/etc/ssh/ssh_host_ed25519_key",
 @pytest.fixture(scope="module")
 def machine(board_rootfs: Path, wheel: Path, device_folder: Path, model_folder: Path) -> Iterator[VirtualMachine]:
     """Off. Its disk is larger than the file system on it."""
-    reason = missing_programs()
-    if reason and os.environ.get("EDGELLM_CI") != "1":
-        pytest.skip(reason)
-    assert not reason, reason
+    need(missing_programs())
     folder = device_folder / "machine"
     folder.mkdir()
     wheels = folder / "wheels"

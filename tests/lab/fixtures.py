@@ -11,13 +11,12 @@ import pytest
 from tests.lab.bridge import Bridge
 from tests.lab.container_image import BuiltImage, built_image
 from tests.lab.device import Device
+from tests.lab.needs import missing_for_devices, need
 from tests.lab.podman import missing_podman
 from tests.lab.rootfs import (
     CONTAINER_DEVICE_PACKAGES,
     CONTAINER_SUITE,
     device_rootfs,
-    mirror_of_this_machine,
-    missing_tools,
 )
 
 MakeDevice = Callable[..., Device]
@@ -26,10 +25,7 @@ MakeDevice = Callable[..., Device]
 @pytest.fixture(scope="session")
 def rootfs() -> Path:
     """Skips where there can be none; the gate has what it takes."""
-    reason = missing_tools() or ("" if mirror_of_this_machine() else "needs a Debian whose apt has the devices' suite")
-    if reason and os.environ.get("EDGELLM_CI") != "1":
-        pytest.skip(reason)
-    assert not reason, reason
+    need(missing_for_devices())
     return device_rootfs()
 
 
@@ -45,10 +41,7 @@ def container_rootfs(rootfs: Path) -> Path:
 @pytest.fixture(scope="session")
 def container_image(rootfs: Path) -> Iterator[BuiltImage]:
     """Of this checkout. Skips where it cannot be built; the gate has what it takes."""
-    reason = missing_podman()
-    if reason and os.environ.get("EDGELLM_CI") != "1":
-        pytest.skip(reason)
-    assert not reason, reason
+    need(missing_podman())
     with built_image() as image:
         yield image
 

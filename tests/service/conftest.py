@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tests.lab.fixtures import (
     make_device,
     rootfs,
 )
-from tests.lab.rootfs import PYTHON_OF_SUITE
+from tests.lab.needs import missing_python, need
 from tests.lab.wheels import build_wheel
 from tests.service.appliance import Appliance
 from tests.service.release_wheels import ReleaseWheels
@@ -33,11 +32,9 @@ Say = Callable[[str], None]
 
 @pytest.fixture(scope="session")
 def wheel(rootfs: Path, device_folder: Path) -> Path:
-    """Skips where this environment's packages are for another Python than the devices'."""
-    if sys.version_info[:2] != PYTHON_OF_SUITE:
-        needed = ".".join(map(str, PYTHON_OF_SUITE))
-        assert os.environ.get("EDGELLM_CI") != "1", f"the gate must run with Python {needed}"
-        pytest.skip(f"needs an environment of Python {needed}, which devices have")
+    """Of this checkout, without its C++ part. Skips where this environment's packages are for another Python than the
+    devices'."""
+    need(missing_python())
     return build_wheel(device_folder / "wheel")
 
 
