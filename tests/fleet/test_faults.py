@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from tests.fleet.control_host import PLAYBOOK_DEADLINE_SECONDS
+from tests.fleet.control_host import FAILED, PLAYBOOK_DEADLINE_SECONDS
 from tests.fleet.fleet import MODEL, NAMES, SETTINGS, Fleet
 from tests.lab.rootfs import check_output
 from tests.service.conftest import Say
+
+SSH_PORT = 22
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +59,19 @@ def test_an_archive_that_is_given_spares_the_build(fleet: Fleet) -> None:
     assert played.code == 0, played.output[-3000:]
     assert "HIT" in device.run("edgellm", "engine", "explain").output
     assert fleet.builds(device) == 0
+
+
+@pytest.mark.thorough
+def test_a_service_that_does_not_start_shows_its_journal_and_the_next_run_mends_it(fleet: Fleet) -> None:
+    device = fleet.devices[NAMES[2]]
+    taken = SETTINGS | {"server": {"host": "0.0.0.0", "port": SSH_PORT}}
+    failed = fleet.control.play("provision", variables={"edgellm_settings": taken}, limit=[device.name])
+    assert failed.code == FAILED
+    assert "edgellm did not start:" in failed.output
+    assert f"port {SSH_PORT}" in failed.output.partition("edgellm did not start:")[2]
+    mended = fleet.control.play("provision", limit=[device.name])
+    assert mended.code == 0, mended.output[-3000:]
+    assert fleet.chat(device).status_code == 200
 
 
 @pytest.mark.thorough

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.fleet.rollout_fleet import BOARDS, KEY, RolloutFleet
+from tests.fleet.control_host import API_KEY, FAILED
+from tests.fleet.rollout_fleet import BOARDS, RolloutFleet
 
 ASK = """
 import sys, urllib.request
@@ -52,24 +53,30 @@ def test_a_board_that_leaves_the_inventory_and_comes_back_costs_no_request(board
 @pytest.mark.thorough
 def test_what_the_gateway_refuses_is_said_and_a_hash_is_not(boards: RolloutFleet) -> None:
     played = boards.play("gateway", gateway_stats_address="0.0.0.0")
-    assert played.code != 0
+    assert played.code == FAILED
     assert "0.0.0.0 is reachable from outside; set gateway_stats_password_hash" in played.output
+    played = boards.play("gateway", edgellm_settings={"admission": {"queue_timeout_seconds": 900}})
+    assert played.code == FAILED
+    assert (
+        "gateway_queue_timeout_seconds: 600 is less than admission.queue_timeout_seconds of a board, 900"
+        in played.output
+    )
     planted = "planted-instead-of-a-hash"
     played = boards.play("gateway", gateway_stats_password_hash=planted)
-    assert played.code != 0
+    assert played.code == FAILED
     assert "not a hash as openssl passwd -6 prints it" in played.output
     assert planted not in played.output
 
 
 @pytest.mark.thorough
 def test_prometheus_watches_every_board(boards: RolloutFleet) -> None:
-    variables: dict[str, Any] = {"observability_board_key": KEY, "observability_scrape_seconds": 1}
+    variables: dict[str, Any] = {"observability_board_key": API_KEY, "observability_scrape_seconds": 1}
     foreseen = boards.control.play("observability", "--check", variables=variables)
     assert foreseen.code == 0, foreseen.output
-    assert boards.gateway.run("sh", "-c", "ls /etc/prometheus/edgellm*", check=False).code != 0
+    assert "edgellm" not in boards.gateway.run("ls", "/etc/prometheus").output
     played = boards.play("observability", "-vvv", **variables)
     assert played.code == 0, played.output
-    assert KEY not in played.output
+    assert API_KEY not in played.output
 
     def prometheus(what: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(boards.gateway.run("python3", "-c", ASK, what).output)["data"]

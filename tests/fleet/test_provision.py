@@ -6,7 +6,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.fleet.fleet import API_KEY, NAMES, PORT, SERVICE, Fleet
+from tests.fleet.control_host import API_KEY, PORT
+from tests.fleet.fleet import NAMES, SERVICE, Fleet
 from tests.service.conftest import Say
 
 from edgellm.service.private_ca import PrivateCa
@@ -68,8 +69,9 @@ def test_a_second_run_changes_nothing(fleet: Fleet, say: Say) -> None:
 
 
 @pytest.mark.thorough
-def test_check_mode_finds_nothing_to_change_on_provisioned_devices(fleet: Fleet) -> None:
-    played = fleet.control.play("provision", "--check", limit=NAMES[:1])
+@pytest.mark.parametrize("playbook", ["provision", "prewarm", "verify"])
+def test_check_mode_finds_nothing_to_change_on_provisioned_devices(fleet: Fleet, playbook: str) -> None:
+    played = fleet.control.play(playbook, "--check", limit=NAMES[:1])
     assert played.code == 0, played.output[-3000:]
     assert played.recap[NAMES[0]].changed == 0, played.changed_tasks
 
@@ -165,7 +167,7 @@ def test_a_certificate_and_a_token_from_a_vault_are_never_printed(fleet: Fleet, 
     for name in ("hub-token", "tls-key"):
         shown = device.run("stat", "--format=%U:%G %a", f"/etc/edgellm/credentials/{name}").output
         assert shown.strip() == "root:edgellm 640"
-    assert fleet.request(device, "/v1/models", authority=authority.ca_certificate).is_success
+    assert fleet.control.ask(device, "/v1/models", authority=authority.ca_certificate).status_code == 200
 
 
 @pytest.mark.thorough
@@ -180,11 +182,11 @@ def test_a_board_s_own_keys_and_certificate_come_to_the_control_host(fleet: Flee
     key = (kept / "keys" / device.name / "till").read_text().strip()
     assert key not in played.output
     authority = kept / f"authorities/{device.name}.crt"
-    assert fleet.request(device, "/v1/models", key=key, authority=authority).is_success
+    assert fleet.control.ask(device, "/v1/models", key=key, authority=authority).status_code == 200
     # As a gateway asks: by the name in the inventory.
-    assert fleet.request(device, "/v1/models", key=key, authority=authority, named=device.name).is_success
+    assert fleet.control.ask(device, "/v1/models", key=key, authority=authority, named=device.name).status_code == 200
     with pytest.raises(httpx.TransportError):
-        fleet.request(device, "/v1/models", key=key)
+        fleet.control.ask(device, "/v1/models", key=key)
     back = fleet.control.play("provision", limit=NAMES[2:])
     assert back.code == 0, back.output[-3000:]
     assert fleet.chat(device).status_code == 200

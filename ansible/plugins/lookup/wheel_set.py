@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,23 @@ options:
 """
 RETURN = """
 _raw:
-  description: A dictionary with C(name) (VERSION and 12 digits of the digest), C(version) and C(digest).
+  description:
+    - A dictionary with C(name) (VERSION and 12 digits of the digest), C(version) and C(digest), the file name of the
+      wheel of edgellm, C(wheel), and the C(python) and C(architecture) that it is for, empty where it is for any.
   type: list
   elements: dict
 """
 
 DIGEST_DIGITS = 12
+PYTHON_TAG = re.compile(r"cp(\d)(\d+)")
+ARCHITECTURES = ("aarch64", "x86_64")
 CHUNK_BYTES = 1 << 20
 
 
 def release_of(folder: Path) -> dict[str, str]:
     """As `edgellm upgrade` names it: by names and contents of all wheels, so other dependencies are another release."""
+    if not folder.is_dir():
+        raise AnsibleError(f"edgellm_wheels: {folder} is no folder on the control host")
     wheels = sorted(folder.glob("*.whl"))
     own = [wheel for wheel in wheels if wheel.name.startswith("edgellm-")]
     if len(own) != 1:
@@ -42,7 +49,16 @@ def release_of(folder: Path) -> dict[str, str]:
     for wheel in wheels:
         whole.update(f"{wheel.name} {sha256_of(wheel)}\n".encode())
     version, digest = own[0].name.split("-")[1], whole.hexdigest()
-    return {"name": f"{version.lower()}-{digest[:DIGEST_DIGITS]}", "version": version, "digest": digest}
+    python, abi, platform = own[0].stem.split("-")[-3:]
+    is_bound = PYTHON_TAG.fullmatch(python) and python == abi  # else it is for newer ones too
+    return {
+        "name": f"{version.lower()}-{digest[:DIGEST_DIGITS]}",
+        "version": version,
+        "digest": digest,
+        "wheel": own[0].name,
+        "python": PYTHON_TAG.sub(r"\1.\2", python) if is_bound else "",
+        "architecture": next((name for name in ARCHITECTURES if platform.endswith(name)), ""),
+    }
 
 
 def sha256_of(path: Path) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.ansible.collection import ROLES
 
+from edgellm.config.settings import Settings
+
 yaml = pytest.importorskip("yaml", reason="needs Ansible: sh daemon/setup/run fleet")
 
 NAMES = sorted(role.name for role in ROLES.iterdir() if role.is_dir())
@@ -34,6 +36,12 @@ def test_every_variable_is_described_with_its_default(role: str) -> None:
     assert all(option["description"] for option in described.values())
 
 
+def test_the_gateway_waits_as_long_as_a_board_s_queue() -> None:
+    assert read("gateway", "defaults/main.yml")["gateway_queue_timeout_seconds"] >= (
+        Settings().admission.queue_timeout_seconds
+    )
+
+
 def test_every_secret_is_marked() -> None:
     secrets = [
         (name, option)
@@ -43,3 +51,19 @@ def test_every_secret_is_marked() -> None:
     ]
     assert len(secrets) > len(NO_SECRET)
     assert [name for name, option in secrets if not option.get("no_log")] == []
+
+
+@pytest.mark.parametrize("role", NAMES)
+def test_numbers_and_switches_are_taken_as_text_too(role: str) -> None:
+    """``-e name=value`` gives text: "false" would be true, and a number that is compared with it an error."""
+    typed = {name: option["type"] for name, option in options(role).items() if option["type"] in ("int", "bool")}
+    files = [file for part in ("tasks", "handlers", "templates", "vars") for file in (ROLES / role / part).rglob("*.*")]
+    wrong = []
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        # Where it is written out as it is, it may be text.
+        text = re.sub(r"\{\{ (\w+|[^{}]*default\(\w+\)) \}\}", "", text)
+        for name, kind in typed.items():
+            converted = r"\s*\|\s*(int|float)\b" if kind == "int" else r"\s*\|\s*bool\b"
+            wrong += [f"{file.name}: {name}" for _ in re.finditer(rf"\b{name}\b(?!{converted}|:)", text)]
+    assert wrong == []
