@@ -16,6 +16,7 @@ from tests.bench.executor_comparison import (
     compare_with_a_long_context,
     compare_with_a_very_long_context,
     compare_with_memory,
+    compare_with_memory_of_two,
     compare_with_short_prompts,
 )
 from tests.bench.front_end_comparison import compare_front_ends
@@ -81,6 +82,8 @@ def measure_executor(folder: Path, rounds: int) -> list[Finding]:
     for model in compared_models(folder):
         say(f"{model.name} against the memory's speed: {rounds} rounds")
         findings += compare_with_memory(model, rounds)
+        if len(os.sched_getaffinity(0)) > 1:
+            findings += compare_with_memory_of_two(model, rounds)
         say(f"{model.name} with a long context: {rounds} rounds")
         findings += compare_with_a_long_context(model, rounds)
         say(f"{model.name} beside a busy neighbour: {rounds} rounds")

@@ -1,8 +1,8 @@
 """The fused CPU executor where single speeds say too little: beside a busy neighbour, against memory, with a long
 context, and while it loads.
 
-The memory's speed is that of a search for a byte that is the last of a block too large for any cache: it is found where
-it is, so that every byte before it was read. One thread, in the rounds of decoding, in CPU time as that is.
+The memory's speed is that of plain reads (memory_reader.py) in the rounds of decoding: one thread in CPU time, two by
+the clock, as decoding beside it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from tests.bench.http_comparison import Finding
+from tests.bench.memory_reader import MemoryReaders, read_all, searched_block
 from tests.bench.runtime_comparison import CONTEXT_TOKENS_PER_SEQUENCE, ComparedModel, prompt_of
 from tests.bench.statistics_of_rounds import Spread, ratio_by_round
 from tests.bench.worker_process import WorkerProcess
@@ -30,7 +32,6 @@ DECODED_TOKENS = 128
 # llama.cpp decodes a few tokens a second beside a busy neighbour.
 DECODED_TOKENS_BESIDE_A_NEIGHBOUR = 16
 DECODED_TOKENS_OF_LONG_CONTEXT = 32
-SEARCHED_BYTES = 256 << 20
 BYTES_PER_GIGABYTE = 1e9
 
 
@@ -92,11 +93,17 @@ def _ratio_findings(what: str, ours: list[float], theirs: list[float], target: f
 
 
 def compare_beside_a_neighbour(model: ComparedModel, rounds: int) -> list[Finding]:
+    """The ratio, and what each keeps of its speed: the first is as large as llama.cpp's loss makes it."""
+    measured = (SHORT_PROMPT_TOKENS, DECODED_TOKENS_BESIDE_A_NEIGHBOUR, "wall")
+    ours_alone, theirs_alone = _compare_decoding(model, 2, rounds, *measured)
     with busy_neighbour():
-        ours, theirs = _compare_decoding(
-            model, 2, rounds, SHORT_PROMPT_TOKENS, DECODED_TOKENS_BESIDE_A_NEIGHBOUR, "wall"
-        )
-    return _ratio_findings(f"{model.name} decode, 2 threads and a busy loop, wall", ours, theirs, BUSY_RATIO_TARGET)
+        ours, theirs = _compare_decoding(model, 2, rounds, *measured)
+    what = f"{model.name} decode, 2 threads and a busy loop, wall"
+    return [
+        *_ratio_findings(what, ours, theirs, BUSY_RATIO_TARGET),
+        Finding(f"{what}: edgellm keeps", ratio_by_round(ours, ours_alone), "x", 2, "", None),
+        Finding(f"{what}: llama.cpp keeps", ratio_by_round(theirs, theirs_alone), "x", 2, "", None),
+    ]
 
 
 def compare_with_a_long_context(model: ComparedModel, rounds: int) -> list[Finding]:
@@ -129,18 +136,59 @@ def compare_with_short_prompts(model: ComparedModel, rounds: int) -> list[Findin
 def memory_speed(block: mmap.mmap) -> float:
     """Bytes per second of CPU time at which one thread reads ``block``, whose last byte is the only one."""
     start = time.process_time()
-    place = block.find(b"\x01", 0)
-    seconds = time.process_time() - start
-    if place != len(block) - 1:
-        raise RuntimeError("the search ended early; the memory's speed would be wrong")
-    return len(block) / seconds
+    read_all(block)
+    return len(block) / (time.process_time() - start)
+
+
+def _token_bytes(said: Mapping[str, Any]) -> float:
+    """What decoding one token reads of weights and context, by the worker's description."""
+    return float(said["weight_bytes"] + said["kv_bytes_per_token"] * (SHORT_PROMPT_TOKENS + DECODED_TOKENS / 2))
+
+
+def compare_with_memory_of_two(model: ComparedModel, rounds: int) -> list[Finding]:
+    """How near two threads are to what two plain readers get, which no ratio to llama.cpp can pass."""
+    arguments = ("2", "1", str(CONTEXT_TOKENS_PER_SEQUENCE))
+    ours_reads, their_reads, roofs = [], [], []
+    with (
+        WorkerProcess("tests.bench.edgellm_worker", str(model.bundle_directory), *arguments) as ours,
+        WorkerProcess("tests.bench.llama_cpp_worker", str(model.gguf_file), *arguments) as theirs,
+        MemoryReaders(2) as readers,
+    ):
+        for _ in range(rounds):
+            before = readers.speed()
+            ours_speed, their_speed = (
+                _decode_speed(one, SHORT_PROMPT_TOKENS, DECODED_TOKENS, "wall") for one in (ours, theirs)
+            )
+            roofs.append((before + readers.speed()) / 2)
+            ours_reads.append(ours_speed * _token_bytes(ours.description))
+            # The same weights, though its panels may have other sizes: what ours reads stands for both.
+            their_reads.append(their_speed * _token_bytes(ours.description))
+    return [
+        Finding(
+            "plain read of memory, 2 readers, wall",
+            Spread.of([roof / BYTES_PER_GIGABYTE for roof in roofs]),
+            "GB/s",
+            1,
+            "",
+            None,
+        ),
+        Finding(
+            f"{model.name} decode to plain read, 2 threads, wall", ratio_by_round(ours_reads, roofs), "x", 2, "", None
+        ),
+        Finding(
+            f"plain read to llama.cpp's {model.name} decode, 2 threads, wall",
+            ratio_by_round(roofs, their_reads),
+            "x",
+            2,
+            "",
+            None,
+        ),
+    ]
 
 
 def compare_with_memory(model: ComparedModel, rounds: int) -> list[Finding]:
     """Weights and context that decoding a token reads, a second, beside the speed of a plain read."""
-    block = mmap.mmap(-1, SEARCHED_BYTES)
-    block.madvise(mmap.MADV_HUGEPAGE)  # as weight panels have, where the file system can
-    block.write(bytes(SEARCHED_BYTES - 1) + b"\x01")
+    block = searched_block()
     reads, roofs, loads = [], [], []
     worker = (str(model.bundle_directory), "1", "1", str(CONTEXT_TOKENS_PER_SEQUENCE))
     with WorkerProcess("tests.bench.edgellm_worker", *worker):
@@ -149,11 +197,10 @@ def compare_with_memory(model: ComparedModel, rounds: int) -> list[Finding]:
         with WorkerProcess("tests.bench.edgellm_worker", *worker) as ours:
             said = ours.description
             loads.append(float(said["load_seconds"]))
-            context_bytes = said["kv_bytes_per_token"] * (SHORT_PROMPT_TOKENS + DECODED_TOKENS / 2)
             before = memory_speed(block)
             speed = _decode_speed(ours, SHORT_PROMPT_TOKENS, DECODED_TOKENS, "cpu")
             roofs.append((before + memory_speed(block)) / 2)
-            reads.append(speed * (said["weight_bytes"] + context_bytes))
+            reads.append(speed * _token_bytes(said))
     share, load = ratio_by_round(reads, roofs), Spread.of(loads)
     return [
         Finding(
