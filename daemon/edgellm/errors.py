@@ -43,6 +43,7 @@
     │   ├── UnknownParameterError
     │   ├── UnsupportedParameterError
     │   ├── UnsupportedModalityError
+    │   ├── MediaAccessError         it names a place that requests may not have media fetched from
     │   ├── ContextLengthError
     │   ├── InvalidSchemaError
     │   ├── GuideLimitError      a sound guide met a limit of the grammar engine while it was followed
@@ -292,6 +293,12 @@ class UnsupportedParameterError(RequestError):
 
 class UnsupportedModalityError(RequestError):
     code = "unsupported_modality"
+
+
+class MediaAccessError(RequestError):
+    """A place that requests may not have media fetched from."""
+
+    code = "media_not_allowed"
 
 
 class ContextLengthError(RequestError):

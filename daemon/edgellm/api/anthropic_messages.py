@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -13,12 +14,14 @@ from edgellm.api.anthropic_prompt import anthropic_prompt
 from edgellm.api.client_presence import ClientPresence
 from edgellm.api.field_names import FieldNames
 from edgellm.api.generation_response import AnswerShape, AsAsked, GenerationResponse, PreparedAnswer
+from edgellm.api.media_parts import MediaParts
 from edgellm.api.sampling import chat_sampling
 from edgellm.api.service import ApiService, caller_of
 from edgellm.api.wire.anthropic import CountTokensRequest, MessagesRequest, PromptFields
 from edgellm.api.wire.chat import ChatRequest
 from edgellm.api.wire.sampling import JsonSchemaFormat, ResponseFormat
-from edgellm.errors import RequestError
+from edgellm.errors import RequestError, UnsupportedParameterError
+from edgellm.media.media_source import MediaSource
 from edgellm.runtime.answer_plan import AnswerPlan
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.serving.model import ServedModel
@@ -39,11 +42,11 @@ _MOST_EFFORT = "xhigh"
 
 async def messages(service: ApiService, request: Request) -> GenerationResponse:
     _check_version(request)
-    body = await service.read(request, MessagesRequest)
+    body, media = await service.read_chat(request, MessagesRequest)
     caller = caller_of(request)
 
     def prepare(model: ServedModel) -> PreparedAnswer:
-        plan, as_asked = _plan(model, body)
+        plan, as_asked, sources = _plan(model, body)
         shows_thinking = body.thinking is None or body.thinking.display != "omitted"
         head = MessageHead(caller.request_id, model.name, body.stop_sequences, shows_thinking)
         shape = AnswerShape(
@@ -53,21 +56,28 @@ async def messages(service: ApiService, request: Request) -> GenerationResponse:
             as_asked=as_asked,
         )
         prompt = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
-        return PreparedAnswer([prompt], shape)
+        return PreparedAnswer([prompt], shape, sources)
 
-    job = caller.job(body.model, metadata=body.metadata.model_dump(exclude_none=True) if body.metadata else None)
-    return GenerationResponse(service.engine, job, prepare, service.settings.heartbeat_seconds)
+    with media.released_on_error():
+        job = caller.job(body.model, metadata=body.metadata.model_dump(exclude_none=True) if body.metadata else None)
+        return GenerationResponse(service.engine, job, prepare, service.settings.heartbeat_seconds, media)
 
 
 async def count_tokens(service: ApiService, request: Request) -> JSONResponse:
     """Takes no place of the model."""
     _check_version(request)
-    body = await service.read(request, CountTokensRequest)
+    body, media = await service.read_chat(request, CountTokensRequest)
+    media.release()  # no part that brings some is counted
     names: list[AsAsked] = []
 
     def prompt(model: ServedModel) -> GenerationRequest:
-        plan, as_asked = _plan(model, body)
+        plan, as_asked, sources = _plan(model, body)
         names[:] = [as_asked]
+        if sources:
+            place = sources[0].place
+            raise UnsupportedParameterError(
+                f"{place}: tokens of images, videos and sounds are not counted; leave them out.", param=place
+            )
         return GenerationRequest(prompt=plan.prompt, params=plan.params)
 
     async with ClientPresence(request.receive) as presence:
@@ -87,18 +97,19 @@ def _check_version(request: Request) -> None:
         )
 
 
-def _plan(model: ServedModel, body: PromptFields) -> tuple[AnswerPlan, AsAsked]:
-    """What is to run, and what gives an error about it the names of this protocol. Raises RequestError."""
+def _plan(model: ServedModel, body: PromptFields) -> tuple[AnswerPlan, AsAsked, Sequence[MediaSource]]:
+    """What is to run, what gives an error about it the names of this protocol, and its media. Raises RequestError."""
     capabilities = model.require_capabilities()
-    prompt, origins = anthropic_prompt(body)
+    media = MediaParts(capabilities.input_modalities)
+    prompt, origins = anthropic_prompt(body, media)
     tools = [f"tools[{index}]" for index in range(len(body.tools))]
-    names = FieldNames(origins, tools, "messages", "input_schema", _FIELDS)
+    names = FieldNames(origins, tools, "messages", "input_schema", _FIELDS, own_places=media.places)
     try:
         params = chat_sampling(_as_chat(body), model.sampling, capabilities)
         plan = model.plan(prompt, params, guide_asked_as=_SCHEMA)
     except RequestError as error:
         raise names.rename(error) from None
-    return plan, lambda error: names.rename(plan.guide_paths.as_asked(error))
+    return plan, lambda error: names.rename(plan.guide_paths.as_asked(error)), media.sources
 
 
 def _as_chat(body: PromptFields) -> ChatRequest:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgellm.api.media_parts import MediaParts
 from edgellm.api.wire.anthropic import ClearThinking, KeepTurns, PromptFields
 from edgellm.api.wire.anthropic_blocks import (
     MEDIA_BLOCKS,
@@ -18,7 +19,7 @@ from edgellm.api.wire.anthropic_blocks import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from edgellm.errors import RequestError, UnsupportedModalityError
+from edgellm.errors import RequestError, UnsupportedModalityError, UnsupportedParameterError
 from edgellm.runtime.generation import ChatPrompt
 
 ERROR_MARK = "[tool error] "
@@ -43,8 +44,8 @@ class _Turns:
         self.origins.append(origin)
 
 
-def anthropic_prompt(request: PromptFields) -> tuple[ChatPrompt, list[str]]:
-    """The prompt, and for each of its messages where in the request it came from.
+def anthropic_prompt(request: PromptFields, media: MediaParts) -> tuple[ChatPrompt, list[str]]:
+    """The prompt, whose media are added to ``media``, and for each of its messages where in the request it came from.
 
     Turns of one role in a row are one turn, as in the protocol. Raises RequestError.
     """
@@ -54,7 +55,7 @@ def anthropic_prompt(request: PromptFields) -> tuple[ChatPrompt, list[str]]:
     forgotten = _forgotten_turns(request)
     call_ids: set[str] = set()
     for index, message in enumerate(request.messages):
-        _add_message(turns, message, f"messages[{index}]", call_ids, thinks=index not in forgotten)
+        _add_message(turns, message, f"messages[{index}]", call_ids, media, thinks=index not in forgotten)
     if request.messages[-1].role == "assistant":
         path = f"messages[{len(request.messages) - 1}]"
         raise RequestError(
@@ -69,7 +70,9 @@ def anthropic_prompt(request: PromptFields) -> tuple[ChatPrompt, list[str]]:
     return prompt, turns.origins
 
 
-def _add_message(turns: _Turns, message: MessageParam, path: str, call_ids: set[str], *, thinks: bool) -> None:
+def _add_message(
+    turns: _Turns, message: MessageParam, path: str, call_ids: set[str], media: MediaParts, *, thinks: bool
+) -> None:
     if isinstance(message.content, str):
         turns.add({"role": message.role, "content": message.content}, path)
         return
@@ -92,9 +95,9 @@ def _add_message(turns: _Turns, message: MessageParam, path: str, call_ids: set[
                 if texts:  # what the user said before the result stays before it
                     turns.add({"role": "user", "content": texts}, path)
                     texts = []
-                turns.add(_result(block, block_path, call_ids), block_path)
+                turns.add(_result(block, block_path, call_ids, media), block_path)
             case MediaBlock():
-                raise _no_media(block, block_path)
+                texts.append(_media_part(block, block_path, media))
     if message.role == "assistant":
         turn: dict[str, Any] = {"role": "assistant", "content": texts or None}
         if reasoning and thinks:
@@ -114,29 +117,34 @@ def _check_role(role: str, block: Block, path: str) -> None:
         raise RequestError(f"{path}: a message of the {role} has no {block.type} blocks.", param=path)
 
 
-def _result(block: ToolResultBlock, path: str, call_ids: set[str]) -> dict[str, Any]:
+def _result(block: ToolResultBlock, path: str, call_ids: set[str], media: MediaParts) -> dict[str, Any]:
     if block.tool_use_id not in call_ids:
         raise RequestError(
             f"{path}.tool_use_id must be the id of a tool_use block of an earlier message.",
             param=f"{path}.tool_use_id",
         )
-    content: Any = block.content if isinstance(block.content, str) else _result_texts(block.content, path)
+    content: Any = block.content if isinstance(block.content, str) else _result_parts(block.content, path, media)
     if block.is_error:
         content = ERROR_MARK + content if isinstance(content, str) else [_part(ERROR_MARK), *content]
     return {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
 
 
-def _result_texts(blocks: Sequence[ResultBlock], path: str) -> list[dict[str, Any]]:
-    texts: list[dict[str, Any]] = []
-    for index, block in enumerate(blocks):
-        if isinstance(block, MediaBlock):
-            raise _no_media(block, f"{path}.content[{index}]")
-        texts.append(_part(block.text))
-    return texts
+def _result_parts(blocks: Sequence[ResultBlock], path: str, media: MediaParts) -> list[dict[str, Any]]:
+    return [
+        _media_part(block, f"{path}.content[{index}]", media) if isinstance(block, MediaBlock) else _part(block.text)
+        for index, block in enumerate(blocks)
+    ]
 
 
-def _no_media(block: MediaBlock, path: str) -> UnsupportedModalityError:
-    return UnsupportedModalityError(f"{path}: this model takes no {MEDIA_BLOCKS[block.type]} input.", param=path)
+def _media_part(block: MediaBlock, path: str, media: MediaParts) -> dict[str, Any]:
+    if block.type != "image":
+        raise UnsupportedModalityError(f"{path}: this model takes no {MEDIA_BLOCKS[block.type]} input.", param=path)
+    if block.transformations is not None:
+        raise UnsupportedParameterError(
+            f"{path}.transformations is not supported: send the image as it is to be seen.",
+            param=f"{path}.transformations",
+        )
+    return media.image_block(block.source, path)
 
 
 def _texts(content: str | Sequence[TextBlock]) -> str | list[dict[str, Any]]:

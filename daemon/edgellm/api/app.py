@@ -25,6 +25,7 @@ from edgellm.api.json_body import BodyReader
 from edgellm.api.keys import KeyRing
 from edgellm.api.openapi import describe
 from edgellm.api.pairing import CLAIM_PATH, HELLO_PATH, ClosedDesk, PairingDesk, PairingRoutes
+from edgellm.api.request_media import MediaLedger
 from edgellm.api.response_store import ResponseStore
 from edgellm.api.responses import delete_response, responses, stored_response
 from edgellm.api.service import ApiService, caller_of
@@ -58,11 +59,17 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None, desk: 
     keys = KeyRing(settings.api_keys, on_revoked=revoked)
     counters = HttpCounters()
     bodies = BodyReader(settings.body_bytes_max, settings.bodies_bytes_max, settings.body_deadline_seconds)
-    service = ApiService(engine, live, counters, bodies, store, UploadReader())
+    media = MediaLedger(settings.media)
+
+    def takes_media() -> bool:
+        return any(model.may_take_media for model in engine.models)
+
+    service = ApiService(engine, live, counters, bodies, store, UploadReader(), media, takes_media)
 
     def limits_changed(new: ApiSettings) -> None:
         store.change(new.stored_responses_max, new.stored_responses_bytes_max)
         bodies.change(new.body_bytes_max, new.bodies_bytes_max, new.body_deadline_seconds)
+        media.settings = new.media
 
     live.when_replaced(limits_changed)
     app = FastAPI(
@@ -74,7 +81,14 @@ def create_app(engine: EngineClient, settings: ApiSettings | None = None, desk: 
     )
     app.state.keys = keys
     app.state.settings = live
-    app.add_middleware(Gate, settings=live, keys=keys, counters=counters, note_refused=engine.note_refused)
+    app.add_middleware(
+        Gate,
+        settings=live,
+        keys=keys,
+        counters=counters,
+        note_refused=engine.note_refused,
+        takes_media=takes_media,
+    )
 
     async def alive(request: Request) -> Response:
         return JSONResponse({"status": "alive"})

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from edgellm.api.media_parts import MediaParts
 from edgellm.api.wire.chat import ChatRequest
-from edgellm.api.wire.messages import MediaPart, Message, Part, RefusalPart, ToolCall
+from edgellm.api.wire.messages import MediaPart, Message, RefusalPart, TextPart, ToolCall
 from edgellm.api.wire.tools import AllowedToolsChoice, FunctionDefinition, FunctionTool, NamedToolChoice
-from edgellm.errors import RequestError, UnsupportedModalityError
+from edgellm.errors import RequestError
 from edgellm.runtime.generation import ChatPrompt
 
-_KIND_OF_PART = {"image_url": "image", "input_audio": "audio", "video_url": "video"}
 
-
-def chat_prompt(request: ChatRequest) -> ChatPrompt:
+def chat_prompt(request: ChatRequest, media: MediaParts) -> ChatPrompt:
     """What was absent stays absent and what was null stays null: templates tell them apart."""
     tools, choice = _tools(request)
     return ChatPrompt(
-        messages=[_message(message, f"messages[{index}]") for index, message in enumerate(request.messages)],
-        tools=[{"type": "function", "function": _present(tool.function)} for tool in tools],
+        messages=[_message(message, f"messages[{index}]", media) for index, message in enumerate(request.messages)],
+        tools=[{"type": "function", "function": _sent(tool.function)} for tool in tools],
         tool_choice=choice,
         parallel_tool_calls=request.parallel_tool_calls,
         apply_chat_template=request.apply_chat_template,
@@ -27,9 +26,9 @@ def chat_prompt(request: ChatRequest) -> ChatPrompt:
     )
 
 
-def _present(function: FunctionDefinition) -> dict[str, Any]:
+def _sent(value: FunctionDefinition | MediaPart) -> dict[str, Any]:
     """Only what was sent: templates can tell."""
-    return {name: getattr(function, name) for name in function.model_fields_set}
+    return {name: getattr(value, name) for name in value.model_fields_set}
 
 
 def _tools(request: ChatRequest) -> tuple[Sequence[FunctionTool], str | dict[str, Any]]:
@@ -49,10 +48,15 @@ def _tools(request: ChatRequest) -> tuple[Sequence[FunctionTool], str | dict[str
             return request.tools, mode
 
 
-def _message(message: Message, path: str) -> dict[str, Any]:
+def _message(message: Message, path: str, media: MediaParts) -> dict[str, Any]:
     plain: dict[str, Any] = {"role": message.role}
     if isinstance(message.content, list):
-        plain["content"] = [_part(part, f"{path}.content[{index}]") for index, part in enumerate(message.content)]
+        plain["content"] = [
+            media.part(_sent(part), f"{path}.content[{index}]", message.role)
+            if isinstance(part, MediaPart)
+            else _part(part)
+            for index, part in enumerate(message.content)
+        ]
     elif "content" in message.model_fields_set:
         plain["content"] = message.content
     if message.tool_calls:
@@ -67,10 +71,7 @@ def _message(message: Message, path: str) -> dict[str, Any]:
     return plain
 
 
-def _part(part: Part, path: str) -> dict[str, Any]:
-    if isinstance(part, MediaPart):
-        kind = _KIND_OF_PART[part.type]
-        raise UnsupportedModalityError(f"{path}: this model takes no {kind} input.", param=path)
+def _part(part: TextPart | RefusalPart) -> dict[str, Any]:
     if isinstance(part, RefusalPart):
         return {"type": "refusal", "refusal": part.refusal}
     return {"type": "text", "text": part.text}

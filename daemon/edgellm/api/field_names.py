@@ -23,6 +23,7 @@ class FieldNames:
 
     ``message_fields`` does so for fields of a message; an error about another one names the message alone.
     ``messages`` is the field that holds the conversation, ``tool_schema`` the one of a tool that has its parameters.
+    ``own_places`` are paths of this protocol's already, of parts that errors name as they came.
     """
 
     message_origins: Sequence[str]
@@ -31,10 +32,11 @@ class FieldNames:
     tool_schema: str = "parameters"
     fields: Mapping[str, str] = field(default_factory=dict)
     message_fields: Mapping[str, str] = field(default_factory=dict)
+    own_places: Sequence[str] = ()
 
     def rename(self, error: RequestError) -> RequestError:
         """The error with ``param`` renamed, and its name in the message with it."""
-        if error.param is None:
+        if error.param is None or error.param.startswith(tuple(self.own_places)):
             return error
         param = self._renamed(error.param)
         if param == error.param:

@@ -17,6 +17,7 @@ from edgellm.api.failure_log import log_failure
 from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import ClientGoneError, too_large
 from edgellm.api.keys import KeyRing
+from edgellm.api.media_settings import base64_bytes
 from edgellm.api.request_ids import made_request_id, request_id_of
 from edgellm.api.routes import Access, Body, Dialect, Route, dialect_at, routes_at
 from edgellm.api.settings import ApiSettings, LiveSettings
@@ -36,9 +37,16 @@ class Gate:
     """Refuses what no route may see, and gives every answer its request id, its CORS headers and its error shape."""
 
     def __init__(
-        self, app: ASGIApp, settings: LiveSettings, keys: KeyRing, counters: HttpCounters, note_refused: NoteRefused
+        self,
+        app: ASGIApp,
+        settings: LiveSettings,
+        keys: KeyRing,
+        counters: HttpCounters,
+        note_refused: NoteRefused,
+        takes_media: Callable[[], bool],
     ) -> None:
         self._app = app
+        self._takes_media = takes_media
         self._live = settings
         self._keys = keys
         self._counters = counters
@@ -103,7 +111,10 @@ class Gate:
             raise HttpError(401, "A valid API key is needed.", "invalid_api_key", [(b"www-authenticate", b"Bearer")])
         route = _route_for(scope["method"], routes)
         if route.body is Body.JSON:
-            _check_json_headers(headers, self._settings.body_bytes_max)
+            bytes_max = self._settings.body_bytes_max
+            if route.brings_media and self._takes_media():
+                bytes_max += base64_bytes(self._settings.media.request_bytes_max)
+            _check_json_headers(headers, bytes_max)
         elif route.body is Body.FORM:
             _check_kind(headers, b"multipart/form-data", "Send the body as multipart/form-data.")
             _check_size(headers, limits.UPLOAD_BYTES_MAX)

@@ -16,10 +16,12 @@ from edgellm.api.client_presence import ClientPresence
 from edgellm.api.event_stream import EventStream
 from edgellm.api.failure_log import log_failure
 from edgellm.api.gate import UNRECORDED
+from edgellm.api.request_media import RequestMedia
 from edgellm.api.stream_format import StreamFormat
 from edgellm.api.usage import Usage
 from edgellm.api.whole_format import Choice
 from edgellm.errors import EdgeLLMError, RequestError
+from edgellm.media.media_source import MediaSource
 from edgellm.parsing.answer_parser import AnswerFormat
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.serving.answer_events import ChoiceEvents
@@ -55,10 +57,11 @@ class AnswerShape:
 
 @dataclass(frozen=True, slots=True)
 class PreparedAnswer:
-    """What is to run, and how its answer is put on the wire."""
+    """What is to run, how its answer is put on the wire, and where its media are, which are all of one prompt."""
 
     prompts: Sequence[GenerationRequest]
     shape: AnswerShape
+    sources: Sequence[MediaSource] = ()
 
 
 Prepare = Callable[[ServedModel], PreparedAnswer]
@@ -68,26 +71,50 @@ Prepare = Callable[[ServedModel], PreparedAnswer]
 class GenerationResponse(Response):
     """Status and headers are sent once the lane has accepted the job; what refuses it before is raised.
 
-    ``prepare`` makes the job's prompts. A client that leaves, at any point, cancels the job.
+    ``prepare`` makes the job's prompts. A client that leaves, at any point, cancels the job. ``media`` is what the
+    request brought, and is released when it is over.
     """
 
-    def __init__(self, engine: EngineClient, job: GenerationJob, prepare: Prepare, heartbeat_seconds: float) -> None:
+    def __init__(
+        self,
+        engine: EngineClient,
+        job: GenerationJob,
+        prepare: Prepare,
+        heartbeat_seconds: float,
+        media: RequestMedia | None = None,
+    ) -> None:
         self._engine = engine
         self._job = job
         self._prepare = prepare
         self._heartbeat_seconds = heartbeat_seconds
+        self._media = media
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            if self._media is not None:
+                self._media.release()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         prepared: list[PreparedAnswer] = []
 
         def prompts(model: ServedModel) -> Sequence[GenerationRequest]:
             prepared[:] = [self._prepare(model)]
             return prepared[0].prompts
 
+        async def with_media(requests: Sequence[GenerationRequest]) -> Sequence[GenerationRequest]:
+            sources = prepared[0].sources
+            if not sources or self._media is None:
+                return requests
+            media = await self._media.inputs(sources)
+            return [replace(request, media=media) for request in requests]
+
+        job = replace(self._job, prompts=prompts, fetch=with_media)
         async with ClientPresence(receive) as presence:
             scope["state"][UNRECORDED] = False
             try:
-                generation = await presence.unless_gone(self._engine.generate(replace(self._job, prompts=prompts)))
+                generation = await presence.unless_gone(self._engine.generate(job))
             except RequestError as error:
                 raise (prepared[0].shape.as_asked(error) if prepared else error) from None
             presence.on_leave(lambda: generation.cancel(CancelCause.CLIENT_LEFT))

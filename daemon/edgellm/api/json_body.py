@@ -66,7 +66,7 @@ def too_large(size_bytes_max: int) -> HttpError:
     )
 
 
-def parse_json_object(body: bytes) -> dict[str, object]:
+def parse_json_object(body: bytes | bytearray) -> dict[str, object]:
     """Raises RequestError. The parser bounds its depth itself: no input reaches the interpreter's recursion limit."""
     if body.count(b",") + body.count(b"[") + body.count(b"{") > limits.JSON_SEPARATORS_MAX:
         raise RequestError("The request body holds more values than any request needs.")

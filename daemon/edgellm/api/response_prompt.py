@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgellm.api.media_parts import MediaParts
 from edgellm.api.wire.response_items import (
     MEDIA_PARTS,
     Content,
@@ -20,9 +21,12 @@ from edgellm.api.wire.response_items import (
 )
 from edgellm.api.wire.responses import AllowedTools, FunctionTool, NamedTool, ResponsesRequest
 from edgellm.errors import RequestError, UnsupportedModalityError
+from edgellm.media.media_input import MediaInput
+from edgellm.media.media_source import MediaSource
 from edgellm.runtime.generation import ChatPrompt
 
 _SEAL = "edgellm."
+_HISTORY = "previous_response_id"
 
 
 @dataclass(slots=True)
@@ -34,6 +38,7 @@ class Conversation:
 
     messages: list[dict[str, Any]] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
+    media: MediaParts = field(default_factory=MediaParts)
 
     def add(self, message: dict[str, Any], origin: str) -> None:
         self.messages.append(message)
@@ -61,9 +66,18 @@ class Conversation:
         return self.messages[-1]
 
 
-def conversation_of(request: ResponsesRequest, history: Sequence[dict[str, Any]]) -> Conversation:
-    """``history`` and then the request's input, without its instructions. Raises RequestError."""
-    conversation = Conversation([dict(message) for message in history], ["previous_response_id" for _ in history])
+def conversation_of(
+    request: ResponsesRequest, history: Sequence[dict[str, Any]], media: Sequence[MediaInput] = ()
+) -> Conversation:
+    """``history``, which brought ``media``, and then the request's input, without its instructions.
+
+    Raises RequestError.
+    """
+    conversation = Conversation([dict(message) for message in history], [_HISTORY for _ in history])
+    conversation.media.sources += [
+        MediaSource(each.kind, _HISTORY, _HISTORY, resizes=each.resizes, fps=each.fps, files=each.files)
+        for each in media
+    ]
     if isinstance(request.input, str):
         conversation.add_text("user", request.input, "input")
         return conversation
@@ -126,11 +140,12 @@ def _opened(content: str, path: str) -> str:
 def _add_item(conversation: Conversation, item: InputItem, path: str) -> None:
     match item:
         case MessageItem():
-            conversation.add_text(item.role, _content(item.content, f"{path}.content"), path)
+            content = _content(item.content, f"{path}.content", item.role, conversation.media)
+            conversation.add_text(item.role, content, path)
         case FunctionCallItem():
             conversation.add_call(item.call_id, item.name, item.arguments, path)
         case FunctionCallOutputItem():
-            content = _content(item.output, f"{path}.output")
+            content = _content(item.output, f"{path}.output", "tool", conversation.media)
             conversation.add({"role": "tool", "tool_call_id": item.call_id, "content": content}, path)
         case ReasoningItem():
             text = "".join(part.text for part in item.content)
@@ -140,16 +155,22 @@ def _add_item(conversation: Conversation, item: InputItem, path: str) -> None:
                 conversation.add_reasoning(text, path)
 
 
-def _content(content: Content, path: str) -> str | list[dict[str, Any]]:
+def _content(content: Content, path: str, role: str, media: MediaParts) -> str | list[dict[str, Any]]:
     if isinstance(content, str):
         return content
     parts: list[dict[str, Any]] = []
     for index, part in enumerate(content):
         if isinstance(part, MediaPart):
-            place = f"{path}[{index}]"
-            raise UnsupportedModalityError(f"{place}: this model takes no {MEDIA_PARTS[part.type]} input.", param=place)
+            parts.append(_media_part(part, f"{path}[{index}]", role, media))
+            continue
         parts.append({"type": "text", "text": part.refusal if isinstance(part, Refusal) else part.text})
     return parts
+
+
+def _media_part(part: MediaPart, place: str, role: str, media: MediaParts) -> dict[str, Any]:
+    if part.type == "input_file":
+        raise UnsupportedModalityError(f"{place}: this model takes no {MEDIA_PARTS[part.type]} input.", param=place)
+    return media.part({name: getattr(part, name) for name in part.model_fields_set}, place, role)
 
 
 def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,22 +5,32 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from edgellm.errors import StoredResponseNotFoundError
+from edgellm.media.media_input import MediaInput
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """``response`` is the answer's JSON text; ``messages`` is the JSON text of the whole conversation up to it."""
+    """``response`` is the answer's JSON text; ``messages`` is the JSON text of the whole conversation up to it, which
+    brought ``media``, whose files are the store's.
+    """
 
     response: bytes
     messages: bytes
+    media: tuple[MediaInput, ...] = ()
 
     @property
     def size_bytes(self) -> int:
-        return len(self.response) + len(self.messages)
+        files_bytes = sum(file.size_bytes for each in self.media for file in each.files)
+        return len(self.response) + len(self.messages) + files_bytes
+
+    def close(self) -> None:
+        for each in self.media:
+            for file in each.files:
+                file.close()
 
 
 class ResponseStore:
@@ -47,11 +57,19 @@ class ResponseStore:
     def is_on(self) -> bool:
         return self._entries_max > 0 and self._bytes_max > 0
 
-    def put(self, client: str, response: dict[str, Any], messages: Sequence[dict[str, Any]]) -> None:
-        """One that is larger than the whole store is not kept."""
+    def put(
+        self,
+        client: str,
+        response: dict[str, Any],
+        messages: Sequence[dict[str, Any]],
+        media: Sequence[MediaInput] = (),
+    ) -> None:
+        """One that is larger than the whole store is not kept. The files of ``media`` stay the caller's."""
         self._drop((client, response["id"]))
-        entry = StoredResponse(_json(response), _json(messages))
+        kept = tuple(replace(each, files=tuple(file.again() for file in each.files)) for each in media)
+        entry = StoredResponse(_json(response), _json(messages), kept)
         if entry.size_bytes > self._bytes_max:
+            entry.close()
             return
         self._entries[client, response["id"]] = entry
         self.size_bytes += entry.size_bytes
@@ -85,6 +103,7 @@ class ResponseStore:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self.size_bytes -= entry.size_bytes
+            entry.close()
 
 
 def _json(value: object) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from edgellm.api.chat_completions import served_model_name
 from edgellm.api.field_names import FieldNames
 from edgellm.api.generation_response import AnswerShape, GenerationResponse, PreparedAnswer
+from edgellm.api.request_media import RequestMedia
 from edgellm.api.response_format import ResponseHead, ResponseStream, whole_response
 from edgellm.api.response_prompt import Conversation, conversation_of, messages_of_output, response_prompt, tool_origins
 from edgellm.api.response_store import ResponseStore
@@ -29,6 +31,7 @@ from edgellm.api.wire.responses import (
 )
 from edgellm.api.wire.sampling import JsonSchemaFormat, ResponseFormat
 from edgellm.errors import RequestError, UnsupportedParameterError
+from edgellm.media.media_input import MediaInput
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.model import ServedModel
@@ -58,17 +61,29 @@ _SAME_FIELDS = (
 
 
 async def responses(service: ApiService, request: Request) -> GenerationResponse:
-    body = await service.read(request, ResponsesRequest)
-    caller = caller_of(request)
+    body, media = await service.read_chat(request, ResponsesRequest)
+    with media.released_on_error():
+        return _response(service, caller_of(request), body, media)
+
+
+def _response(service: ApiService, caller: Caller, body: ResponsesRequest, media: RequestMedia) -> GenerationResponse:
     name = served_model_name(service.engine, body.model)
     store = service.responses
     is_stored = _is_stored(body, store)
-    conversation = conversation_of(body, _history(body, store, caller))
+    conversation = conversation_of(body, *_history(body, store, caller))
 
     def prepare(model: ServedModel) -> PreparedAnswer:
         capabilities = model.require_capabilities()
+        conversation.media.check(capabilities.input_modalities)
         prompt, origins = response_prompt(body, conversation)
-        names = FieldNames(origins, tool_origins(body), "input", fields=_FIELDS, message_fields=_MESSAGE_FIELDS)
+        names = FieldNames(
+            origins,
+            tool_origins(body),
+            "input",
+            fields=_FIELDS,
+            message_fields=_MESSAGE_FIELDS,
+            own_places=conversation.media.places,
+        )
         try:
             params = chat_sampling(_as_chat(body), model.sampling, capabilities)
             plan = model.plan(prompt, params, guide_asked_as=_SCHEMA)
@@ -82,7 +97,7 @@ async def responses(service: ApiService, request: Request) -> GenerationResponse
             top_logprobs=(body.top_logprobs or 0) if TEXT_LOGPROBS in body.include else None,
             seals_reasoning=ENCRYPTED_REASONING in body.include,
         )
-        on_end = partial(_keep, store, caller.client, conversation) if is_stored else _forget
+        on_end = partial(_keep, store, caller.client, conversation, media) if is_stored else _forget
         shape = AnswerShape(
             stream=ResponseStream(head, on_end) if body.stream else None,
             whole=partial(whole_response, head, on_end),
@@ -90,10 +105,10 @@ async def responses(service: ApiService, request: Request) -> GenerationResponse
             as_asked=lambda error: names.rename(plan.guide_paths.as_asked(error)),
         )
         generation = GenerationRequest(prompt=plan.prompt, params=plan.params, cache_domain=caller.cache_domain)
-        return PreparedAnswer([generation], shape)
+        return PreparedAnswer([generation], shape, conversation.media.sources)
 
     job = caller.job(name, metadata=body.metadata)
-    return GenerationResponse(service.engine, job, prepare, service.settings.heartbeat_seconds)
+    return GenerationResponse(service.engine, job, prepare, service.settings.heartbeat_seconds, media)
 
 
 async def stored_response(service: ApiService, request: Request) -> Response:
@@ -119,16 +134,21 @@ def _is_stored(body: ResponsesRequest, store: ResponseStore) -> bool:
     return body.store is not False
 
 
-def _history(body: ResponsesRequest, store: ResponseStore, caller: Caller) -> list[dict[str, Any]]:
+def _history(
+    body: ResponsesRequest, store: ResponseStore, caller: Caller
+) -> tuple[list[dict[str, Any]], Sequence[MediaInput]]:
     if body.previous_response_id is None:
-        return []
+        return [], ()
     entry = store.get(caller.client, body.previous_response_id, param="previous_response_id")
     messages: list[dict[str, Any]] = json.loads(entry.messages)
-    return messages
+    return messages, entry.media
 
 
-def _keep(store: ResponseStore, client: str, conversation: Conversation, response: dict[str, Any]) -> None:
-    store.put(client, response, [*conversation.messages, *messages_of_output(response["output"])])
+def _keep(
+    store: ResponseStore, client: str, conversation: Conversation, media: RequestMedia, response: dict[str, Any]
+) -> None:
+    messages = [*conversation.messages, *messages_of_output(response["output"])]
+    store.put(client, response, messages, media.given)
 
 
 def _forget(response: dict[str, Any]) -> None:

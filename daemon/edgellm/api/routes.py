@@ -35,6 +35,7 @@ class Route:
     access: Access = Access.KEY
     body: Body = Body.NONE
     any_host: bool = False  # exempt from the Host and Origin checks
+    brings_media: bool = False  # in its JSON, which may be larger for it
     generates: bool = False  # its requests are counted and recorded, also those refused before they reach a model
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
@@ -44,18 +45,18 @@ class Route:
 
 
 ROUTES: tuple[Route, ...] = (
-    Route("/v1/chat/completions", "POST", body=Body.JSON, generates=True),
+    Route("/v1/chat/completions", "POST", body=Body.JSON, brings_media=True, generates=True),
     Route("/v1/completions", "POST", body=Body.JSON, generates=True),
     Route("/v1/embeddings", "POST", body=Body.JSON, generates=True),
     Route("/v1/audio/transcriptions", "POST", body=Body.FORM, generates=True),
     Route("/v1/audio/translations", "POST", body=Body.FORM, generates=True),
     Route("/v1/audio/speech", "POST", body=Body.JSON, generates=True),
     Route("/v1/voices", "GET"),
-    Route("/v1/responses", "POST", body=Body.JSON, generates=True),
+    Route("/v1/responses", "POST", body=Body.JSON, brings_media=True, generates=True),
     Route("/v1/responses/{response_id:path}", "GET"),
     Route("/v1/responses/{response_id:path}", "DELETE"),
-    Route("/v1/messages", "POST", body=Body.JSON, generates=True),
-    Route("/v1/messages/count_tokens", "POST", body=Body.JSON),
+    Route("/v1/messages", "POST", body=Body.JSON, brings_media=True, generates=True),
+    Route("/v1/messages/count_tokens", "POST", body=Body.JSON, brings_media=True),
     Route("/v1/records/{request_id:path}", "GET"),
     Route("/v1/models", "GET"),
     Route("/v1/models/{model_id:path}", "GET"),

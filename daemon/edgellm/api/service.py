@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,6 +12,8 @@ from starlette.requests import Request
 from edgellm.api import limits
 from edgellm.api.http_counters import HttpCounters
 from edgellm.api.json_body import BodyReader, parse_json_object
+from edgellm.api.media_body import DIVERTED_CHARACTERS_MIN
+from edgellm.api.request_media import MediaLedger, RequestMedia
 from edgellm.api.response_store import ResponseStore
 from edgellm.api.settings import ApiSettings, LiveSettings
 from edgellm.api.upload import UploadReader
@@ -75,6 +77,8 @@ class ApiService:
     bodies: BodyReader
     responses: ResponseStore
     uploads: UploadReader
+    media: MediaLedger
+    takes_media: Callable[[], bool]
 
     @property
     def settings(self) -> ApiSettings:
@@ -82,11 +86,27 @@ class ApiService:
 
     async def read(self, request: Request, model: type[Model]) -> Model:
         """The body as a wire model; RequestError or HttpError says what is wrong with it."""
-        body = await self.bodies.read(request.receive)
+        return await self._parsed(model, await self.bodies.read(request.receive))
+
+    async def read_chat(self, request: Request, model: type[Model]) -> tuple[Model, RequestMedia]:
+        """The same of a body that may bring media. Whoever gets them releases them."""
+        media = RequestMedia(self.media, self.settings.body_bytes_max)
+        with media.released_on_error():
+            if not (self.takes_media() and _may_hold_long_strings(request)):
+                return await self.read(request, model), media
+            body = await media.read(request.receive, self.settings.body_deadline_seconds)
+            return await self._parsed(model, body.text, body.restored), media
+
+    async def _parsed(
+        self,
+        model: type[Model],
+        body: bytes | bytearray,
+        restored: Callable[[dict[str, object]], dict[str, object]] = lambda value: value,
+    ) -> Model:
         context = ParseContext(self.settings.unknown_fields)
 
         def parse() -> Model:
-            return validated(model, parse_json_object(body), context)
+            return validated(model, restored(parse_json_object(body)), context)
 
         try:
             # A large body takes long enough to be felt by the streams of others.
@@ -94,6 +114,11 @@ class ApiService:
         finally:
             for _ in range(context.unknown):
                 self.counters.unknown_field(self.settings.unknown_fields)
+
+
+def _may_hold_long_strings(request: Request) -> bool:
+    length = request.headers.get("content-length")
+    return length is None or not length.isdigit() or int(length) > DIVERTED_CHARACTERS_MIN
 
 
 def caller_of(request: Request) -> Caller:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from edgellm.api.keys import ApiKey
+from edgellm.api.media_settings import MediaSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class ApiSettings:
     stored_responses_max: int = 1024  # 0: none are kept
     stored_responses_bytes_max: int = 32 * 2**20
     heartbeat_seconds: float = 15.0  # between comment lines of a stream that has no token yet
+    media: MediaSettings = field(default_factory=MediaSettings)
     base_url: str = "http://127.0.0.1:8000/v1"  # for people: shown on the status page
 
 

@@ -53,6 +53,8 @@ SERVER_OPTIONS = (
     SettingOption("--queue-timeout", ("admission", "queue_timeout_seconds"), "SECONDS"),
     SettingOption("--request-timeout", ("admission", "request_timeout_seconds"), "SECONDS"),
     SettingOption("--shutdown-drain", ("admission", "shutdown_drain_seconds"), "SECONDS"),
+    SettingOption("--allowed-local-media-path", ("media", "local_root"), "FOLDER"),
+    SettingOption("--allowed-media-hosts", ("media", "remote_hosts"), "HOST,…"),
     SettingOption("--model-memory-gb", ("residency", "model_memory_gb"), "GB"),
     SettingOption("--admin-socket", ("admin_socket",), "FILE"),
     SettingOption("--cache-dir", ("cache_dir",), "FOLDER"),

@@ -15,6 +15,7 @@ from edgellm.config import limits
 from edgellm.config.cache_location import default_cache_dir
 from edgellm.config.engine_settings import EngineSettings
 from edgellm.config.log_settings import LogSettings, RecordsSettings
+from edgellm.config.media_settings import MediaSettings
 from edgellm.config.model_settings import ModelSettings, SamplingSettings, SpeculativeSettings
 from edgellm.config.section import Section
 from edgellm.config.server_settings import PairingSettings, ServerSettings
@@ -26,6 +27,7 @@ __all__ = [
     "AdmissionSettings",
     "EngineSettings",
     "LogSettings",
+    "MediaSettings",
     "ModelSettings",
     "PairingSettings",
     "RecordsSettings",
@@ -55,6 +57,7 @@ class Settings(Section):
         "`edgellm/admin.sock` below `$XDG_RUNTIME_DIR`, else below `/run`.",
     )
     server: ServerSettings = Field(default=ServerSettings(), description="HTTP server.")
+    media: MediaSettings = Field(default=MediaSettings(), description="Media in chats.")
     admission: AdmissionSettings = Field(default=AdmissionSettings(), description="Queue and deadlines.")
     engines: EngineSettings = Field(default=EngineSettings(), description="Engine bundles.")
     residency: ResidencySettings = Field(default=ResidencySettings(), description="Memory for models.")

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgellm.errors import RequestCancelledError, RequestError
+from edgellm.media.content_types import HEAD_BYTES, container_of
 from edgellm.media.media_file import MediaFile
 
 SAMPLE_RATE_HZ = 16_000  # what speech models hear
@@ -23,22 +24,9 @@ SOURCE_RATE_HZ_MAX = 384_000
 SOURCE_CHANNELS_MAX = 8
 FORMATS = "flac, mp3, mp4, m4a, ogg, wav or webm"
 
-_HEAD_BYTES = 12
 _PARAM = "file"
 
 Samples = npt.NDArray[np.float32]
-
-
-def container_of(head: bytes) -> str | None:
-    """FFmpeg's name of the container that begins so; None for one that is not taken."""
-    if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
-        return "wav"
-    if head[4:8] == b"ftyp":
-        return "mov"
-    for beginning, name in ((b"fLaC", "flac"), (b"OggS", "ogg"), (b"\x1aE\xdf\xa3", "matroska"), (b"ID3", "mp3")):
-        if head.startswith(beginning):
-            return name
-    return "mp3" if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2 else None
 
 
 def check_audio(media: MediaFile, is_cancelled: Callable[[], bool]) -> float:
@@ -57,7 +45,7 @@ def audio_samples(media: MediaFile, is_cancelled: Callable[[], bool]) -> Iterato
     import av
 
     with media.reader() as stream:
-        container = container_of(stream.read(_HEAD_BYTES))
+        container = container_of(stream.read(HEAD_BYTES))
         if container is None:
             raise RequestError(f"file must be {FORMATS}.", param=_PARAM)
         stream.seek(0)

@@ -9,45 +9,28 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable
+from mmap import mmap
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from edgellm.errors import RequestError
-from edgellm.media.limits import IMAGE_LIMITS, ImageLimits
+from edgellm.media.content_types import HEAD_BYTES, IMAGE_FORMATS, image_format_of
+from edgellm.media.limits import IMAGE_LIMITS, REQUEST_PIXELS_MAX, ImageLimits
 
 if TYPE_CHECKING:
     from PIL import Image
     from PIL.ImageFile import ImageFile
 
-IMAGE_FORMATS: Final = "png, jpeg, webp, gif or bmp"
-
 Pixels = npt.NDArray[np.uint8]
 
-_HEAD_BYTES: Final = 32
 _EXIF_ORIENTATION: Final = 0x0112
 _WIDE_MODES: Final = ("I", "I;16", "I;16B", "I;16L", "I;16N")  # grey of 16 bits
 _WIDE_TO_BYTE: Final = 1 / 257
 
 
-def image_format_of(head: bytes) -> str | None:
-    """The name of the format that begins so; None for one that is not taken."""
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "webp"
-    for beginning, name in (
-        (b"\x89PNG\r\n\x1a\n", "png"),
-        (b"\xff\xd8\xff", "jpeg"),
-        (b"GIF87a", "gif"),
-        (b"GIF89a", "gif"),
-        (b"BM", "bmp"),
-    ):
-        if head.startswith(beginning):
-            return name
-    return None
-
-
-def decode_rgb(data: bytes, limits: ImageLimits = IMAGE_LIMITS, *, place: str = "image") -> Pixels:
+def decode_rgb(data: bytes | mmap, limits: ImageLimits = IMAGE_LIMITS, *, place: str = "image") -> Pixels:
     """Pixels of shape (height, width, 3), upright, over white where the image lets something through; of an animation
     the first picture. ``place`` is what errors call it.
 
@@ -55,7 +38,7 @@ def decode_rgb(data: bytes, limits: ImageLimits = IMAGE_LIMITS, *, place: str = 
     """
     if len(data) > limits.bytes_max:
         raise RequestError(f"{place} has {len(data)} bytes; an image may have {limits.bytes_max}.", param=place)
-    name = image_format_of(data[:_HEAD_BYTES])
+    name = image_format_of(data[:HEAD_BYTES])
     if name is None:
         raise RequestError(f"{place} must be an image: {IMAGE_FORMATS}.", param=place)
     if name == "webp":  # its decoder takes memory for all pixels before it says how many they are
@@ -83,9 +66,20 @@ def _check_size(size: tuple[int, int], limits: ImageLimits, place: str) -> None:
             f"and {limits.side_pixels_max} on a side.",
             param=place,
         )
+    if width * height > limits.request_pixels_left:
+        raise too_many_pixels(width * height, limits.request_pixels_left, place)
 
 
-def _webp_size(data: bytes, place: str) -> tuple[int, int]:
+def too_many_pixels(pixels: int, pixels_left: int, place: str) -> RequestError:
+    """The error of one part too many, whatever the others are."""
+    return RequestError(
+        f"{place} has {pixels} pixels, and the parts before it leave {pixels_left} of the {REQUEST_PIXELS_MAX} "
+        "that the images and video frames of one request may have.",
+        param=place,
+    )
+
+
+def _webp_size(data: bytes | mmap, place: str) -> tuple[int, int]:
     """What the header of the first chunk says: the canvas, or the only picture."""
     chunk, body = data[12:16], data[20:30]
     if len(body) == 10:
@@ -100,7 +94,7 @@ def _webp_size(data: bytes, place: str) -> tuple[int, int]:
     raise RequestError(f"{place} cannot be decoded as webp: it is damaged.", param=place)
 
 
-def _opened(name: str, data: bytes) -> ImageFile:
+def _opened(name: str, data: bytes | mmap) -> ImageFile:
     """Its header was read, its pixels were not. Each decoder is named: Pillow tries no other."""
     from PIL.BmpImagePlugin import BmpImageFile
     from PIL.GifImagePlugin import GifImageFile

@@ -34,6 +34,10 @@ class MediaFile:
         while view:
             view = view[os.write(self._descriptor, view) :]
 
+    def again(self) -> MediaFile:
+        """The same bytes, held by another owner too."""
+        return MediaFile(os.dup(self._descriptor))
+
     def reader(self) -> BinaryIO:
         """The bytes from their beginning, with a position that no other reader moves."""
         return open(f"/proc/self/fd/{self._descriptor}", "rb")

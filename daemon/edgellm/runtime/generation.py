@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgellm.media.media_file import MediaFile
+from edgellm.media.media_input import MediaInput
 from edgellm.media.speech_formats import SpeechFormatName
 from edgellm.runtime.sampling_params import SamplingParams
 
@@ -68,7 +69,8 @@ Prompt = ChatPrompt | TextPrompt | TokenPrompt | AudioPrompt | SpeechPrompt
 class GenerationRequest:
     """``prompt_token_ids`` is set when the front end tokenised the prompt: no one does it again.
 
-    ``embedding`` asks for the vector of the prompt in place of an answer.
+    ``embedding`` asks for the vector of the prompt in place of an answer. ``media`` is what the parts of a chat bring
+    that are no text, in the order of those parts, each of which is ``{"type": kind}`` in its message.
     """
 
     prompt: Prompt
@@ -76,3 +78,4 @@ class GenerationRequest:
     prompt_token_ids: Sequence[int] | None = None
     cache_domain: str = ""
     embedding: bool = False
+    media: Sequence[MediaInput] = ()

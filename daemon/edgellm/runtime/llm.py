@@ -178,6 +178,11 @@ class LLM(OpenModel):
         return self._loaded.layout
 
     @property
+    def takes_media(self) -> bool:
+        """Parts of messages may be images, or whatever else its capabilities say."""
+        return len(self._loaded.capabilities.input_modalities) > 1
+
+    @property
     def video_capable(self) -> bool:
         return "video" in self._loaded.capabilities.input_modalities
 
@@ -323,7 +328,7 @@ class LLM(OpenModel):
         """Serve this model over HTTP until interrupted, then close it. Binds 127.0.0.1 unless there is a key."""
         self._ensure_open()
         check_parser_names(reasoning_parser=reasoning_parser, tool_call_parser=tool_call_parser)
-        if allowed_local_media_path:
+        if allowed_local_media_path and not self.takes_media:
             raise ConfigError("allowed_local_media_path: this model takes no media")
         self._serve(
             served_model_name=served_model_name,
@@ -335,6 +340,7 @@ class LLM(OpenModel):
             enable_auto_tool_choice=enable_auto_tool_choice,
             max_queued_requests=max_queued_requests,
             queue_timeout_seconds=queue_timeout,
+            local_media_root=allowed_local_media_path,
         )
 
     def close(self) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgellm.engines.lease import Lease
+from edgellm.media.media_decoder import MediaDecoder
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.drivers import Driver
 from edgellm.runtime.generation import GenerationRequest
+from edgellm.runtime.media_start import MediaStart
 from edgellm.runtime.native_request import NativeRequestBuilder
 from edgellm.runtime.prompt_front_end import PromptFrontEnd
 from edgellm.runtime.request_encoder import RequestEncoder
@@ -53,10 +55,12 @@ class LoadedModel:
     front_end: PromptFrontEnd
     has_draft_model: bool = False
     lease: Lease | None = None
+    decoder: MediaDecoder = field(default_factory=MediaDecoder)
 
     def close(self) -> None:
         """Drop the runtime, then let its bundle go."""
         try:
+            self.decoder.close()
             self.driver.close()
         finally:
             if self.lease is not None:
@@ -74,7 +78,13 @@ class LoadedModel:
         """Hand an encoded request to the runtime. Raises RequestError or AdmissionError for what it refuses.
 
         ``on_released`` is called exactly once when the runtime needs the request's place no more, and never when
-        this raises.
+        this raises. Of a request with media this takes as long as decoding and encoding them does.
         """
+        if request.media:
+            return self.start_with_media(request, on_released).run()
         native_request, channel = self.builder.build(request)
         return self.driver.start(native_request, channel, on_released)
+
+    def start_with_media(self, request: GenerationRequest, on_released: OnReleased) -> MediaStart:
+        """Give the start of a request with media: ``run`` does what ``start`` does, and can be cancelled meanwhile."""
+        return MediaStart(self, request, on_released)

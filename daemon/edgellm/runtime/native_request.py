@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgellm.errors import UnsupportedParameterError
+from edgellm.media.media_input import DecodedMedia
 from edgellm.parsing.messages import ChatMessage, ContentPart, ToolCall, normalise_messages
 from edgellm.runtime.contract import RuntimeModule, StreamChannel
 from edgellm.runtime.generation import ChatPrompt, GenerationRequest, TextPrompt
@@ -37,8 +38,11 @@ class NativeRequestBuilder:
         self._has_draft_model = has_draft_model
         self.has_extensions = hasattr(module.Request(), "extensions")
 
-    def build(self, request: GenerationRequest) -> tuple[Any, StreamChannel]:
-        """Give the native request and its channel, which every request has: it is the cancel handle."""
+    def build(self, request: GenerationRequest, media: Sequence[DecodedMedia] = ()) -> tuple[Any, StreamChannel]:
+        """Give the native request and its channel, which every request has: it is the cancel handle.
+
+        ``media`` is what came of the request's.
+        """
         module, params = self._module, request.params
         channel: StreamChannel = module.StreamChannel.create()
         channel.set_skip_special_tokens(params.skip_special_tokens)
@@ -49,6 +53,10 @@ class NativeRequestBuilder:
         if request.prompt_token_ids is None:
             self._set_prompt(native, item, request)
         self._set_item(item, request)
+        if media:
+            from edgellm.runtime.native_buffers import native_buffers  # text alone needs no arrays
+
+            item.image_buffers, item.audio_buffers = native_buffers(module, media)
         native.requests = [item]
         native.stream_channels = [channel]
         return native, channel
@@ -91,7 +99,9 @@ class NativeRequestBuilder:
             native.parallel_tool_calls = prompt.parallel_tool_calls
             native.tools = [self._tool(tool) for tool in tools]
             native.tool_choice = self._tool_choice(choice)
-            item.messages = self.messages(normalise_messages(prompt.messages))
+            item.messages = self.messages(
+                normalise_messages(prompt.messages, modalities=("text", *(each.kind for each in request.media)))
+            )
         elif isinstance(prompt, TextPrompt):
             native.apply_chat_template = False
             native.add_generation_prompt = False

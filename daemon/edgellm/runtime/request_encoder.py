@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgellm.errors import RequestError, UnsupportedParameterError
+from edgellm.errors import RequestError, UnsupportedModalityError, UnsupportedParameterError
 from edgellm.runtime.audio_front_end import AudioFrontEnd
 from edgellm.runtime.bundle_codec import bundle_codec
 from edgellm.runtime.capabilities import Capabilities
@@ -39,7 +39,14 @@ class RequestEncoder:
             if token_id >= self.capabilities.vocab_size:
                 param = f"logit_bias.{token_id}"
                 raise RequestError(f"{param}: this model has no such token", param=param)
-        return self.front_end.encode(request)
+        if not request.media:
+            return self.front_end.encode(request)
+        # How many tokens an image has is known where it is decoded.
+        kinds = self.capabilities.input_modalities
+        for each in request.media:
+            if each.kind not in kinds:
+                raise UnsupportedModalityError(f"{each.place}: this model takes no {each.kind} input", param=each.place)
+        return request
 
     def count(self, request: GenerationRequest) -> int:
         """Give how many tokens the prompt has."""

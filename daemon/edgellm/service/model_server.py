@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from pathlib import Path
 from typing import TextIO, cast
 
 import uvloop
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from edgellm.api.app import create_app
 from edgellm.api.keys import ApiKey
+from edgellm.api.media_settings import MediaSettings
 from edgellm.api.settings import ApiSettings
 from edgellm.config.settings import AdmissionSettings, ServerSettings, Settings
 from edgellm.errors import ConfigError, ForcedShutdownError
@@ -46,6 +48,7 @@ def serve_model(
     reasoning_parser: str = AUTO,
     tool_call_parser: str = AUTO,
     enable_auto_tool_choice: bool = True,
+    local_media_root: str | None = None,
 ) -> None:
     """Returns after SIGINT or SIGTERM, once what ran has ended and the model is closed. Call it on the main thread.
 
@@ -76,6 +79,7 @@ def serve_model(
             api_keys=keys,
             # A page that rebinds its name has no key; without a key only names of loopback get through.
             allowed_hosts=("*",) if keys else own_names(bound_host),
+            media=MediaSettings(local_root=Path(local_media_root) if local_media_root else None),
             base_url=f"{listener.url}/v1",
         )
         return Application(create_app(client, api))

@@ -24,7 +24,7 @@ LIVE_SETTINGS = frozenset(
         *("stored_responses_max", "stored_responses_bytes_max"),
     )
 ) | {"log.level"}
-LIVE_SECTIONS = ("admission", "residency", "records")
+LIVE_SECTIONS = ("admission", "media", "residency", "records")
 # Those of models and workers that are started from then on.
 LATER_SECTIONS = ("engines", "workers")
 

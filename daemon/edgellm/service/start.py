@@ -15,6 +15,7 @@ import uvloop
 from edgellm.api.app import create_app
 from edgellm.api.forwarded import ForwardedClients
 from edgellm.api.keys import ApiKey, KeyRing
+from edgellm.api.media_settings import MediaSettings
 from edgellm.api.settings import ApiSettings
 from edgellm.config import Settings
 from edgellm.errors import EdgeLLMError
@@ -135,6 +136,13 @@ def api_settings(settings: Settings, listener: Listener, keys: tuple[ApiKey, ...
         stored_responses_max=server.stored_responses_max,
         stored_responses_bytes_max=server.stored_responses_bytes_max,
         body_deadline_seconds=server.body_deadline_seconds,
+        media=MediaSettings(
+            local_root=settings.media.local_root,
+            remote_hosts=settings.media.remote_hosts,
+            remote_seconds_max=settings.media.remote_deadline_seconds,
+            request_bytes_max=settings.media.request_bytes_max,
+            bytes_max=settings.media.bytes_max,
+        ),
         base_url=f"{listener.url}/v1",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgellm.errors import (
@@ -31,6 +31,8 @@ from edgellm.serving.task import Task, check_task
 
 Prompts = Callable[[ServedModel], Sequence[GenerationRequest]]
 """Makes them once it is known what the model can do. Raises RequestError."""
+Fetch = Callable[[Sequence[GenerationRequest]], Awaitable[Sequence[GenerationRequest]]]
+"""Gives them with the media that they bring, wherever those are. Raises RequestError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class GenerationJob:
     priority: Priority = Priority.NORMAL
     metadata: Mapping[str, str] = field(default_factory=dict)
     task: Task = Task.TEXT
+    fetch: Fetch | None = None
 
 
 class EngineClient:
@@ -200,6 +203,8 @@ class EngineClient:
         report.entered_queue_seconds = time.monotonic()
         has_waited = await _until_known(model, job.client, job.priority)
         prompts = job.prompts(model) if callable(job.prompts) else job.prompts
+        if job.fetch is not None:
+            prompts = await job.fetch(prompts)
         report.choices = len(prompts) * job.choices
         if self.records is not None and self.records.include_text:
             report.texts = RequestTexts([prompt for prompt in prompts for _ in range(job.choices)])

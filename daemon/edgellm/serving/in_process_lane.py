@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+from edgellm.media.limits import DECODING_JOBS_MAX
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.contract import FrameSocket, context_cache_counters
 from edgellm.runtime.generation import GenerationRequest
@@ -14,6 +15,7 @@ from edgellm.runtime.prompt_front_end import prompt_bytes
 from edgellm.runtime.running import InFlightGeneration, RunningGeneration
 from edgellm.serving.in_process_generation import Acceptance, PumpedGeneration, SignalledReader
 from edgellm.serving.lane import DeltaReceiver, LaneCounters, LaneGeneration
+from edgellm.serving.start_with_media import StartWithMedia
 
 # A prompt of this size is tokenised in less time than handing it to a thread and back would take to matter.
 INLINE_PROMPT_BYTES = 2048
@@ -29,6 +31,7 @@ class InProcessLane:
         self._pumps = ThreadPoolExecutor(
             max(MIN_PUMP_THREADS, 2 * llm.max_batch_size), thread_name_prefix="edgellm-lane"
         )
+        self._decoding = ThreadPoolExecutor(DECODING_JOBS_MAX, thread_name_prefix="edgellm-decoding")
         self._reader: SignalledReader | None = None
         self._closing: asyncio.Task[None] | None = None
 
@@ -49,9 +52,12 @@ class InProcessLane:
         return await asyncio.to_thread(self._loaded.count, request)
 
     async def submit(self, request: GenerationRequest, receiver: DeltaReceiver) -> LaneGeneration:
-        if request.prompt_token_ids is None and self._loaded.builder.has_extensions:
-            request = await self.encode(request)
-        running = await self._start(request)
+        if request.media:
+            running = await StartWithMedia(self._loaded, request).started(self._decoding)
+        else:
+            if request.prompt_token_ids is None and self._loaded.builder.has_extensions:
+                request = await self.encode(request)
+            running = await self._start(request)
         loop = asyncio.get_running_loop()
         if isinstance(running, InFlightGeneration):
             reader = self._reader_on(loop)
@@ -110,6 +116,7 @@ class InProcessLane:
             self._stop_reading()
         await asyncio.to_thread(self._llm.close)
         self._stop_reading()
+        self._decoding.shutdown(wait=False)
         self._pumps.shutdown(wait=False)
 
     async def _start(self, request: GenerationRequest) -> RunningGeneration:

@@ -314,6 +314,13 @@ class ServedModel:
             )
         return self._last_lane
 
+    @property
+    def may_take_media(self) -> bool:
+        """In a chat; True for one of which it is not known yet."""
+        if self.spec.kind not in ("auto", "chat"):
+            return False
+        return self.capabilities is None or len(self.capabilities.input_modalities) > 1
+
     def require_capabilities(self) -> Capabilities:
         """Raises ModelLoadingError or ModelUnavailableError while the model cannot take a request."""
         return self.require_lane().capabilities

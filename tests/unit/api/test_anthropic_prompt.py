@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from edgellm.api.anthropic_prompt import anthropic_prompt
+from edgellm.api.media_parts import MediaParts
 from edgellm.api.wire.anthropic import MessagesRequest
 from edgellm.api.wire.fields import ParseContext
 from edgellm.api.wire.validation import validated
@@ -23,7 +24,7 @@ def parsed(**fields: Any) -> MessagesRequest:
 
 
 def prompt_of(*messages: dict[str, Any], **fields: Any) -> tuple[ChatPrompt, list[str]]:
-    return anthropic_prompt(parsed(messages=list(messages), **fields))
+    return anthropic_prompt(parsed(messages=list(messages), **fields), MediaParts(("text",)))
 
 
 def user(content: Any) -> dict[str, Any]:

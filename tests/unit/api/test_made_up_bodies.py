@@ -15,6 +15,7 @@ from schemathesis import GenerationMode
 from edgellm.api.anthropic_prompt import anthropic_prompt
 from edgellm.api.app import create_app
 from edgellm.api.chat_prompt import chat_prompt
+from edgellm.api.media_parts import MediaParts
 from edgellm.api.response_prompt import conversation_of, response_prompt, tool_origins
 from edgellm.api.wire.anthropic import CountTokensRequest, MessagesRequest
 from edgellm.api.wire.chat import ChatRequest
@@ -35,13 +36,17 @@ def _responses(body: Any) -> None:
     tool_origins(body)
 
 
+def _parts() -> MediaParts:
+    return MediaParts(("text", "image", "audio", "video"))
+
+
 BODIES: dict[str, tuple[type[WireModel], Callable[[Any], object]]] = {
-    "/v1/chat/completions": (ChatRequest, chat_prompt),
+    "/v1/chat/completions": (ChatRequest, lambda body: chat_prompt(body, _parts())),
     "/v1/completions": (CompletionRequest, id),
     "/v1/audio/speech": (SpeechRequest, id),
     "/v1/embeddings": (EmbeddingsRequest, id),
-    "/v1/messages": (MessagesRequest, anthropic_prompt),
-    "/v1/messages/count_tokens": (CountTokensRequest, anthropic_prompt),
+    "/v1/messages": (MessagesRequest, lambda body: anthropic_prompt(body, _parts())),
+    "/v1/messages/count_tokens": (CountTokensRequest, lambda body: anthropic_prompt(body, _parts())),
     "/v1/responses": (ResponsesRequest, _responses),
 }
 

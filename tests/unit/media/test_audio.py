@@ -12,7 +12,8 @@ import pytest
 
 from edgellm.errors import RequestCancelledError, RequestError
 from edgellm.media import audio
-from edgellm.media.audio import check_audio, container_of
+from edgellm.media.audio import check_audio
+from edgellm.media.content_types import container_of
 from edgellm.media.media_file import MediaFile, silence
 
 if importlib.util.find_spec("av") is None and os.environ.get("EDGELLM_CI") != "1":

@@ -43,6 +43,9 @@ class MediaPart(WireModel):
     audio: Annotated[Any, Advisory()] = None
     audio_url: Annotated[Any, Advisory()] = None
     video: Annotated[Any, Advisory()] = None
+    detail: Annotated[Any, Advisory()] = None
+    do_resize: Annotated[Any, Advisory()] = None
+    fps: Annotated[Any, Advisory()] = None
     cache_control: Annotated[Any, Advisory()] = None
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from typing import Any
 
 from edgellm import errors
 from edgellm.errors import AdmissionError, EdgeLLMError, GenerationError, RequestError
 from edgellm.media.media_file import MediaFile
+from edgellm.media.media_input import MediaInput
 from edgellm.runtime.generation import (
     AudioPrompt,
     ChatPrompt,
@@ -21,7 +23,9 @@ from edgellm.runtime.generation import (
 from edgellm.runtime.outputs import LogprobEntry, StreamDelta
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.serving.worker.frames import FrameError
-from edgellm.serving.worker.messages import Count, Delta, Failure, Submit
+from edgellm.serving.worker.messages import Count, Delta, Failure, Medium, Submit
+
+AUDIO_PLACE = "file"  # the field of the form that a sound comes in
 
 _PARAM_DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(SamplingParams)}
 
@@ -30,15 +34,24 @@ def to_submit(stream: int, request: GenerationRequest) -> Submit:
     """A prompt that was tokenised travels as ids alone."""
     token_ids = None if request.prompt_token_ids is None else list(request.prompt_token_ids)
     prompt = _prompt_fields(request.prompt) if token_ids is None else None
-    params, with_media = _param_fields(request.params), isinstance(request.prompt, AudioPrompt)
-    return Submit(stream, params, token_ids, prompt, request.cache_domain, request.embedding, with_media)
+    params, media = _param_fields(request.params), [_medium(each) for each in request.media]
+    if isinstance(request.prompt, AudioPrompt):
+        media = [Medium("audio", AUDIO_PLACE)]
+    return Submit(stream, params, token_ids, prompt, request.cache_domain, request.embedding, media)
+
+
+def files_of(request: GenerationRequest) -> Sequence[MediaFile]:
+    """Those of its Submit, in their order."""
+    if isinstance(request.prompt, AudioPrompt):
+        return (request.prompt.audio,)
+    return [file for each in request.media for file in each.files]
 
 
 def to_count(number: int, request: GenerationRequest) -> Count:
     return Count(number, _param_fields(request.params), _prompt_fields(request.prompt))
 
 
-def to_request(message: Submit | Count, media: MediaFile | None = None) -> GenerationRequest:
+def to_request(message: Submit | Count, files: Sequence[MediaFile] = ()) -> GenerationRequest:
     """Raises RequestError for values out of range: both sides check them. Raises FrameError for unknown ones."""
     try:
         params = SamplingParams(**message.params)
@@ -47,11 +60,12 @@ def to_request(message: Submit | Count, media: MediaFile | None = None) -> Gener
             return GenerationRequest(prompt, params, message.token_ids, message.cache_domain, message.embedding)
         if message.prompt is None:
             raise FrameError("a request came without a prompt")
-        if media is not None:
-            return GenerationRequest(AudioPrompt(media, **message.prompt), params)
         if isinstance(message, Count):
             return GenerationRequest(_prompt(message.prompt), params)
-        return GenerationRequest(_prompt(message.prompt), params, None, message.cache_domain, message.embedding)
+        if "messages" not in message.prompt and files:
+            return GenerationRequest(AudioPrompt(files[0], **message.prompt), params)
+        media = _media(message.media, files)
+        return GenerationRequest(_prompt(message.prompt), params, None, message.cache_domain, message.embedding, media)
     except TypeError:
         raise FrameError("a request came with fields that this version does not know") from None
 
@@ -166,6 +180,19 @@ def _prompt_fields(prompt: Prompt) -> dict[str, Any]:
             return {each.name: getattr(prompt, each.name) for each in fields(SpeechPrompt)}
         case ChatPrompt():
             return {field.name: _plain(getattr(prompt, field.name)) for field in fields(ChatPrompt)}
+
+
+def _medium(media: MediaInput) -> Medium:
+    return Medium(media.kind, media.place, len(media.files), media.resizes, media.fps)
+
+
+def _media(media: Sequence[Medium], files: Sequence[MediaFile]) -> list[MediaInput]:
+    if any(each.files < 1 for each in media) or sum(each.files for each in media) != len(files):
+        raise FrameError("a request came with other files than it says")
+    waiting = iter(files)
+    return [
+        MediaInput(each.kind, each.place, tuple(islice(waiting, each.files)), each.resizes, each.fps) for each in media
+    ]
 
 
 def _plain(value: object) -> object:

@@ -9,13 +9,13 @@ from typing import Self
 
 from edgellm.errors import EdgeLLMError, RequestError
 from edgellm.runtime.capabilities import Capabilities
-from edgellm.runtime.generation import AudioPrompt, GenerationRequest
+from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.process_memory import resident_memory
 from edgellm.runtime.prompt_front_end import prompt_bytes
 from edgellm.runtime.request_encoder import RequestEncoder, encoder_of_bundle
 from edgellm.serving.in_process_lane import INLINE_PROMPT_BYTES
 from edgellm.serving.lane import DeltaReceiver, LaneCounters
-from edgellm.serving.worker.conversion import from_delta_message, to_error, to_submit
+from edgellm.serving.worker.conversion import files_of, from_delta_message, to_error, to_submit
 from edgellm.serving.worker.frames import FrameTooLargeError
 from edgellm.serving.worker.messages import (
     Accepted,
@@ -88,7 +88,7 @@ class WorkerLane:
         return await asyncio.to_thread(self._encoder.count, request)
 
     async def submit(self, request: GenerationRequest, receiver: DeltaReceiver) -> WorkerGeneration:
-        if request.prompt_token_ids is None and self._encoder.tokenises:
+        if request.prompt_token_ids is None and self._encoder.tokenises and not request.media:
             request = await self.encode(request)
         if self._process.is_lost:
             raise self._process.lost_error()
@@ -96,8 +96,7 @@ class WorkerLane:
         generation = WorkerGeneration(self, number, receiver)
         self._streams[number] = generation
         try:
-            media = request.prompt.audio if isinstance(request.prompt, AudioPrompt) else None
-            self._process.send(to_submit(number, request), media)
+            self._process.send(to_submit(number, request), files_of(request))
         except FrameTooLargeError:
             del self._streams[number]
             raise RequestError("the request is too large for this model's worker") from None

@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
+from edgellm.media.media_input import MediaKind
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.outputs import TranscriptFacts, TranscriptSegment
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, tag=1):
@@ -37,7 +38,7 @@ class Hello(msgspec.Struct, array_like=True, frozen=True, tag=1):
 class Submit(msgspec.Struct, array_like=True, frozen=True, tag=2):
     """A request. ``prompt`` is None where ``token_ids`` say it all; ``params`` are those that differ from defaults.
 
-    The file of one ``with_media`` was sent over the media socket before.
+    The files of ``media`` were sent over the media socket before.
     """
 
     stream: int
@@ -46,7 +47,17 @@ class Submit(msgspec.Struct, array_like=True, frozen=True, tag=2):
     prompt: dict[str, Any] | None = None
     cache_domain: str = ""
     embedding: bool = False
-    with_media: bool = False
+    media: list[Medium] = []
+
+
+class Medium(msgspec.Struct, array_like=True, frozen=True):
+    """A MediaInput, whose ``files`` travel as descriptors."""
+
+    kind: MediaKind
+    place: str
+    files: int = 1
+    resizes: bool = True
+    fps: float | None = None
 
 
 class Cancel(msgspec.Struct, array_like=True, frozen=True, tag=3):

@@ -13,12 +13,13 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import msgspec
 
 from edgellm import __version__
+from edgellm.config.model_kind import ModelKind
 from edgellm.errors import WorkerFailedError
 from edgellm.media.media_file import MediaFile
 from edgellm.serving.error_frames import error_frames
@@ -42,6 +43,8 @@ from edgellm.serving.worker.messages import (
 from edgellm.serving.worker.settings import WorkerSettings, WorkerSpec
 
 _log = logging.getLogger(__name__)
+
+_KINDS_THAT_TAKE_FILES: frozenset[ModelKind] = frozenset({"auto", "chat", "asr"})
 
 OnMessage = Callable[[ToFrontEnd], None]
 OnDelta = Callable[[Delta], None]
@@ -106,7 +109,7 @@ class WorkerProcess(asyncio.Protocol):
         A caller that is cancelled leaves no process behind.
         """
         ours, theirs = socket.socketpair()
-        media = MediaSocket() if self.spec.kind == "asr" else None
+        media = MediaSocket() if self.spec.kind in _KINDS_THAT_TAKE_FILES else None
         try:
             with theirs:
                 self._process = subprocess.Popen(  # noqa: ASYNC220, S603  # returns after the fork; our own command
@@ -151,14 +154,14 @@ class WorkerProcess(asyncio.Protocol):
             await self.kill()
             raise
 
-    def send(self, message: msgspec.Struct, media: MediaFile | None = None) -> None:
+    def send(self, message: msgspec.Struct, files: Sequence[MediaFile] = ()) -> None:
         """Without effect on a worker that is gone. Raises FrameTooLargeError.
 
-        ``media`` goes before the message that belongs to it. Raises ServerBusyError where no more files fit.
+        ``files`` go before the message that they belong to. Raises ServerBusyError where no more of them fit.
         """
         frame = self._writer.frame(message)
-        if media is not None and self._media is not None and not self._is_lost:
-            self._media.send(media)
+        if files and self._media is not None and not self._is_lost:
+            self._media.send(files)
         if self._transport is not None and not self._is_lost:
             self._transport.write(frame)
 

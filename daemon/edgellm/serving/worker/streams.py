@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from edgellm.errors import EdgeLLMError, GenerationError, RequestCancelledError, WorkerFailedError
 from edgellm.media.media_file import MediaFile
@@ -42,15 +42,15 @@ class WorkerStreams:
         return len(self._streams)
 
     def submit(self, message: Submit) -> None:
-        """Raises FrameError for one whose file did not come."""
-        media = None
-        if message.with_media:
+        """Raises FrameError for one whose files did not come."""
+        files: list[MediaFile] = []
+        if message.media:
             if self._inbox is None:
                 raise FrameError("a file came for a model that takes none")
-            media = self._inbox.take()
+            files = self._inbox.take(sum(medium.files for medium in message.media))
         stream = _Stream(message.stream, self._outlet, self._ended)
         self._streams[message.stream] = stream
-        stream.starting = self._begin(self._submit(stream, message, media))
+        stream.starting = self._begin(self._submit(stream, message, files))
 
     def cancel(self, message: Cancel) -> None:
         stream = self._streams.get(message.stream)
@@ -69,10 +69,10 @@ class WorkerStreams:
         for stream in list(self._streams.values()):
             stream.cancel()
 
-    async def _submit(self, stream: _Stream, message: Submit, media: MediaFile | None) -> None:
+    async def _submit(self, stream: _Stream, message: Submit, files: Sequence[MediaFile]) -> None:
         error: EdgeLLMError
         try:
-            stream.attach(await self._lane.submit(to_request(message, media), stream))
+            stream.attach(await self._lane.submit(to_request(message, files), stream))
         except EdgeLLMError as raised:
             error = raised
         except asyncio.CancelledError:

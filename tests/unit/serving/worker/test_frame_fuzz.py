@@ -29,6 +29,7 @@ from edgellm.serving.worker.messages import (
     Hello,
     Loading,
     LogLevel,
+    Medium,
     NotLoaded,
     Ping,
     Pong,
@@ -61,6 +62,14 @@ SEGMENTS = st.builds(
     *(TEXT, SECONDS, SECONDS, st.lists(WHOLE, max_size=3), SECONDS, SECONDS, SECONDS, SECONDS),
     st.lists(st.builds(TranscriptWord, TEXT, SECONDS, SECONDS), max_size=2),
 )
+MEDIA = st.builds(
+    Medium,
+    st.sampled_from(["image", "video", "audio"]),
+    TEXT,
+    WHOLE,
+    st.booleans(),
+    st.none() | st.floats(allow_nan=False),
+)
 MESSAGES: dict[type[msgspec.Struct], st.SearchStrategy[msgspec.Struct]] = {
     Hello: st.builds(Hello, WHOLE, TEXT, PARAMS, st.lists(WHOLE, max_size=3)),
     Submit: st.builds(
@@ -71,7 +80,7 @@ MESSAGES: dict[type[msgspec.Struct], st.SearchStrategy[msgspec.Struct]] = {
         st.none() | PROMPTS,
         TEXT,
         st.booleans(),
-        st.booleans(),
+        st.lists(MEDIA, max_size=2),
     ),
     Cancel: st.builds(Cancel, WHOLE),
     Credit: st.builds(Credit, WHOLE, WHOLE),

@@ -1,0 +1,190 @@
+"""RequestMedia: what one request brings beside its text, from its first byte until the request has ended.
+
+Whatever requests hold together is bounded, however it came: in the body, from a file of this machine, from elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from starlette.types import Receive
+
+from edgellm.api.error_mapping import HttpError
+from edgellm.api.json_body import ClientGoneError, too_large
+from edgellm.api.media_body import MediaBody
+from edgellm.api.media_settings import MediaSettings
+from edgellm.errors import RequestError, ServerBusyError
+from edgellm.media.base64_file import base64_file
+from edgellm.media.content_types import HEAD_BYTES, check_content
+from edgellm.media.data_url import data_url_header, is_data_url
+from edgellm.media.limits import BYTES_MAX, FILES_MAX, IMAGE_BYTES_MAX, MEDIA_PARTS_MAX
+from edgellm.media.local_files import local_path, open_local_file
+from edgellm.media.media_file import MediaFile
+from edgellm.media.media_input import MediaInput
+from edgellm.media.media_source import MediaSource
+from edgellm.media.remote_files import fetch, is_remote, remote_url
+
+
+class MediaLedger:
+    """Counts the bytes that media of all requests hold."""
+
+    def __init__(self, settings: MediaSettings) -> None:
+        self.settings = settings
+        self.held_bytes = 0
+
+    def hold(self, more_bytes: int) -> None:
+        """Raises ServerBusyError for more than there may be."""
+        if more_bytes > 0 and self.held_bytes + more_bytes > self.settings.bytes_max:
+            raise ServerBusyError("Requests with too many large images, videos or sounds are being served.")
+        self.held_bytes += more_bytes
+
+
+class RequestMedia:
+    """Used from the event loop. ``release`` gives all files up, also those of its inputs."""
+
+    def __init__(self, ledger: MediaLedger, text_bytes_max: int) -> None:
+        self._ledger = ledger
+        self._settings = ledger.settings
+        self._held_bytes = 0
+        self._files: list[MediaFile] = []
+        self._text_bytes_max = text_bytes_max
+        self._body: MediaBody | None = None
+        self.given: Sequence[MediaInput] = ()
+
+    async def read(self, receive: Receive, deadline_seconds: float) -> MediaBody:
+        """The whole body. Raises HttpError (413, 408), ServerBusyError or ClientGoneError."""
+        self._body = body = MediaBody(self._text_bytes_max, self._hold)
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGoneError
+                    body.feed(message.get("body", b""))
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            raise HttpError(
+                408, "The request body did not arrive in time.", "request_timeout", [(b"connection", b"close")]
+            ) from None
+        except OSError:
+            raise _no_memory() from None
+        return body
+
+    async def inputs(self, sources: Sequence[MediaSource]) -> Sequence[MediaInput]:
+        """The files of the sources, each checked for what it is. Raises RequestError with the field that is wrong."""
+        if len(sources) > MEDIA_PARTS_MAX:
+            place = sources[MEDIA_PARTS_MAX].place
+            raise RequestError(
+                f"{place}: a request may have {MEDIA_PARTS_MAX} images, videos and sounds, and has {len(sources)}.",
+                param=place,
+            )
+        files = sum(len(source.texts) or len(source.files) for source in sources)
+        if files > FILES_MAX:
+            raise RequestError(
+                f"{sources[-1].place}: a request may have {FILES_MAX} files and video frames, and has {files}.",
+                param=sources[-1].place,
+            )
+        try:
+            self.given = [await self._input(source) for source in sources]
+        except OSError:
+            raise _no_memory() from None
+        return self.given
+
+    def release(self) -> None:
+        """Idempotent."""
+        if self._body is not None:
+            self._body.close()
+        for file in self._files:
+            file.close()
+        self._ledger.hold(-self._held_bytes)
+        self._held_bytes = 0
+
+    @contextmanager
+    def released_on_error(self) -> Iterator[None]:
+        """What takes them on releases them; where that does not come about they go at once."""
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
+
+    async def _input(self, source: MediaSource) -> MediaInput:
+        files = tuple(file.again() for file in source.files)
+        self._files += files
+        if source.texts:
+            several = len(source.texts) > 1
+            files = tuple(
+                [
+                    await self._file(source, text, f"{source.field}[{index}]" if several else source.field)
+                    for index, text in enumerate(source.texts)
+                ]
+            )
+        return MediaInput(source.kind, source.place, files, source.resizes, source.fps)
+
+    async def _file(self, source: MediaSource, text: str, field: str) -> MediaFile:
+        is_frame = source.kind == "video" and len(source.texts) > 1
+        bytes_max = IMAGE_BYTES_MAX if is_frame else BYTES_MAX[source.kind]
+        media_type = source.media_type
+        diverted = None if self._body is None else self._body.media.get(text)
+        if diverted is not None:
+            header = data_url_header(diverted.header)
+            if (header is None) is not source.is_base64:
+                raise _not_content(source.is_base64, field)
+            media_type = media_type if header is None else header[1]
+            size_bytes, file = diverted.content.size_bytes, diverted.content.file
+        else:
+            file, said = await self._opened(source, text, bytes_max, field)
+            media_type = said or media_type
+            self._files.append(file)
+            size_bytes = file.size_bytes
+        if size_bytes > bytes_max:
+            raise RequestError(f"{field} has {size_bytes} bytes; {bytes_max} are allowed.", param=field)
+        head = os.pread(file.fileno(), HEAD_BYTES, 0)
+        check_content("image" if is_frame else source.kind, head, media_type, field)
+        return file
+
+    async def _opened(self, source: MediaSource, text: str, bytes_max: int, field: str) -> tuple[MediaFile, str | None]:
+        """The file, and the media type that a data URL says."""
+        if source.is_base64 or is_data_url(text):
+            header = None if source.is_base64 else data_url_header(text)
+            if not source.is_base64 and header is None:
+                raise _not_content(source.is_base64, field)
+            begin, media_type = header or (0, None)
+            try:
+                content = base64_file(text[begin:], bytes_max)
+            except ValueError:
+                raise _not_content(source.is_base64, field) from None
+            self._hold(content.file.size_bytes)
+            return content.file, media_type
+        if is_remote(text):
+            url = remote_url(text, self._settings.remote_hosts, field)
+            self._hold(bytes_max)  # until it is known
+            try:
+                file = await fetch(url, bytes_max, self._settings.remote_seconds_max, field)
+            finally:
+                self._hold(-bytes_max)
+            self._hold(file.size_bytes)
+            return file, None
+        path = local_path(text)
+        if path is None:
+            raise RequestError(f"{field} must be a data URL, or an http, https or file URL.", param=field)
+        return await asyncio.to_thread(open_local_file, path, self._settings.local_root, field), None
+
+    def _hold(self, more_bytes: int) -> None:
+        if self._held_bytes + more_bytes > self._settings.request_bytes_max:
+            raise too_large(self._settings.request_bytes_max)
+        self._ledger.hold(more_bytes)
+        self._held_bytes += more_bytes
+
+
+def _not_content(is_base64: bool, field: str) -> RequestError:
+    shape = "base64" if is_base64 else "a data URL with base64 in it (data:TYPE;base64,CONTENT)"
+    return RequestError(f"{field} must be {shape}, with nothing else in it.", param=field)
+
+
+def _no_memory() -> ServerBusyError:
+    return ServerBusyError("There is no memory for these media now.")
