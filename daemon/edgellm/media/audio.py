@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from mmap import mmap
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -37,40 +38,54 @@ def check_audio(media: MediaFile, is_cancelled: Callable[[], bool]) -> float:
     return samples / SAMPLE_RATE_HZ
 
 
-def audio_samples(media: MediaFile, is_cancelled: Callable[[], bool]) -> Iterator[Samples]:
-    """Mono samples at SAMPLE_RATE_HZ, in pieces of no particular size.
+def audio_samples(
+    media: MediaFile,
+    is_cancelled: Callable[[], bool],
+    *,
+    place: str = _PARAM,
+    seconds_max: int | None = None,
+) -> Iterator[Samples]:
+    """Mono samples at SAMPLE_RATE_HZ, in pieces of no particular size. ``place`` is what errors call the file.
 
     Raises RequestError for what is no sound of a kind that is taken, or too much of it.
     """
+    with media.reader() as stream:
+        longest = AUDIO_SECONDS_MAX if seconds_max is None else seconds_max
+        yield from samples_of(stream, is_cancelled, place=place, seconds_max=longest)
+
+
+def samples_of(
+    stream: BinaryIO | mmap, is_cancelled: Callable[[], bool], *, place: str, seconds_max: int
+) -> Iterator[Samples]:
+    """The same of a stream at its beginning."""
     import av
 
-    with media.reader() as stream:
-        container = container_of(stream.read(HEAD_BYTES))
-        if container is None:
-            raise RequestError(f"file must be {FORMATS}.", param=_PARAM)
-        stream.seek(0)
-        try:
-            with av.open(stream, mode="r", format=container, metadata_errors="ignore") as opened:
-                yield from _decoded(opened, is_cancelled)
-        except (av.error.FFmpegError, ValueError, OverflowError) as error:
-            if isinstance(error, RequestError):
-                raise
-            # FFmpeg's own words are about its insides, and may quote the file.
-            raise RequestError(f"file cannot be decoded as {container}: it is damaged.", param=_PARAM) from None
+    container = container_of(stream.read(HEAD_BYTES))
+    if container is None:
+        raise RequestError(f"{place} must be {FORMATS}.", param=place)
+    stream.seek(0)
+    try:
+        with av.open(stream, mode="r", format=container, metadata_errors="ignore") as opened:
+            yield from _decoded(opened, is_cancelled, place, seconds_max)
+    except (av.error.FFmpegError, ValueError, OverflowError) as error:
+        if isinstance(error, RequestError):
+            raise
+        # FFmpeg's own words are about its insides, and may quote the file.
+        raise RequestError(f"{place} cannot be decoded as {container}: it is damaged.", param=place) from None
 
 
-def _decoded(opened: Any, is_cancelled: Callable[[], bool]) -> Iterator[Samples]:
+def _decoded(opened: Any, is_cancelled: Callable[[], bool], place: str, seconds_max: int) -> Iterator[Samples]:
     import av
 
     if not opened.streams.audio:
-        raise RequestError("file holds no sound.", param=_PARAM)
+        raise RequestError(f"{place} holds no sound.", param=place)
     track = opened.streams.audio[0]
     if not 0 < track.rate <= SOURCE_RATE_HZ_MAX or not 0 < track.channels <= SOURCE_CHANNELS_MAX:
         raise RequestError(
-            f"file must have at most {SOURCE_CHANNELS_MAX} channels of at most {SOURCE_RATE_HZ_MAX} Hz.", param=_PARAM
+            f"{place} must have at most {SOURCE_CHANNELS_MAX} channels of at most {SOURCE_RATE_HZ_MAX} Hz.", param=place
         )
     resampler = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE_HZ)
-    samples_left = AUDIO_SECONDS_MAX * SAMPLE_RATE_HZ
+    samples_left = seconds_max * SAMPLE_RATE_HZ
     busy_seconds = 0.0
     frames = opened.decode(track)
     while True:
@@ -81,11 +96,11 @@ def _decoded(opened: Any, is_cancelled: Callable[[], bool]) -> Iterator[Samples]
         if is_cancelled():
             raise RequestCancelledError("the request was cancelled")
         if busy_seconds > DECODING_SECONDS_MAX:
-            raise RequestError("file takes too long to decode.", param=_PARAM)
+            raise RequestError(f"{place} takes too long to decode.", param=place)
         for piece in pieces:
             samples_left -= len(piece)
             if samples_left < 0:
-                raise RequestError(f"file holds more than {AUDIO_SECONDS_MAX // 3600} hours of sound.", param=_PARAM)
+                raise RequestError(f"{place} holds more than {seconds_max / 3600:g} hours of sound.", param=place)
             yield piece
         if frame is None:
             return

@@ -51,6 +51,7 @@ class Refused(msgspec.Struct, array_like=True, frozen=True, tag=4):
 
     message: str
     param: str | None
+    is_modality: bool = False  # nothing of that kind can be decoded here
 
 
 class Failed(msgspec.Struct, array_like=True, frozen=True, tag=5):

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from edgellm.errors import RequestError
+from edgellm.errors import RequestError, UnsupportedModalityError
 from edgellm.media.decoding_messages import (
     MESSAGE_BYTES_MAX,
     Begun,
@@ -34,7 +34,7 @@ from edgellm.media.decoding_messages import (
     job_of,
 )
 from edgellm.media.image_decoding import decode_rgb
-from edgellm.media.limits import FILES_MAX, ImageLimits
+from edgellm.media.limits import CHAT_AUDIO_SECONDS_MAX, FILES_MAX, ImageLimits
 
 IDLE_SECONDS = 300.0  # without a job; the worker starts another one when it needs it
 OUT_OF_MEMORY_SCORE = 1000  # what it holds is worth less than anything else of the machine
@@ -94,7 +94,7 @@ def _run(job_socket: socket.socket) -> None:
         _limit(job)
         _decode_all(job, descriptors, job_socket)
     except RequestError as error:
-        job_socket.send(encoded(Refused(error.message, error.param)))
+        job_socket.send(encoded(Refused(error.message, error.param, isinstance(error, UnsupportedModalityError))))
     except Exception as error:  # its words may quote the file
         job_socket.send(encoded(Failed(type(error).__name__)))
 
@@ -125,8 +125,42 @@ def _decode_all(job: Job, descriptors: Sequence[int], job_socket: socket.socket)
 
 def decoded(item: Item, contents: Sequence[mmap.mmap], pixels_left: int) -> tuple[npt.NDArray[Any], Decoded]:
     """What comes out of the item's files, and what is told about it."""
-    pixels = decode_rgb(contents[0], ImageLimits(request_pixels_left=pixels_left), place=item.place)
-    return pixels, Decoded(list(pixels.shape), "uint8")
+    place = item.place
+    if item.kind == "image":
+        pixels = decode_rgb(contents[0], ImageLimits(request_pixels_left=pixels_left), place=place)
+        return pixels, Decoded(list(pixels.shape), "uint8")
+    if item.kind == "video":
+        from edgellm.media.video_decoding import decode_frames, decode_video
+
+        if len(contents) > 1:
+            frames = decode_frames(contents, item.fps, pixels_left, place=place)
+        else:
+            _require_av(item)
+            frames = decode_video(contents[0], item.fps, item.frames_max, pixels_left, place=place)
+        told = Decoded(list(frames.pixels.shape), "uint8", frames.fps, list(frames.timestamps_seconds))
+        return frames.pixels, told
+    _require_av(item)
+    sound = _sound(contents[0], place)
+    return sound, Decoded(list(sound.shape), "float32")
+
+
+def _sound(content: mmap.mmap, place: str) -> npt.NDArray[np.float32]:
+    from edgellm.media.audio import samples_of
+
+    pieces = list(samples_of(content, lambda: False, place=place, seconds_max=CHAT_AUDIO_SECONDS_MAX))
+    samples = np.concatenate(pieces) if pieces else np.empty(0, np.float32)
+    if not len(samples):
+        raise RequestError(f"{place} holds no sound.", param=place)
+    return samples
+
+
+def _require_av(item: Item) -> None:
+    try:
+        import av  # noqa: F401
+    except ImportError:
+        raise UnsupportedModalityError(
+            f"{item.place}: this server decodes no {item.kind}: its audio extra is not installed.", param=item.place
+        ) from None
 
 
 def _content(descriptor: int, place: str) -> mmap.mmap:

@@ -17,6 +17,7 @@ IMAGE_SIDE_PIXELS_MAX: Final = 65_535  # of JPEG, which allows no more
 VIDEO_FRAMES_MAX: Final = 54_000  # half an hour of 30 a second
 SAMPLED_FRAMES_MAX: Final = 768
 REQUEST_PIXELS_MAX: Final = 256_000_000  # of all images and sampled frames of a request
+CHAT_AUDIO_SECONDS_MAX: Final = 3600  # of one sound
 MEDIA_PARTS_MAX: Final = 64  # of one request
 FILES_MAX: Final = 253  # of one request: the kernel lets no more descriptors travel together
 

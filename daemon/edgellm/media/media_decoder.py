@@ -17,7 +17,7 @@ from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_W
 
 import msgspec
 
-from edgellm.errors import EdgeLLMError, GenerationError, RequestCancelledError, RequestError
+from edgellm.errors import EdgeLLMError, GenerationError, RequestCancelledError, RequestError, UnsupportedModalityError
 from edgellm.media.decoding_messages import (
     MESSAGE_BYTES_MAX,
     Begun,
@@ -176,8 +176,8 @@ class DecodingJob:
                         self._check_wanted()
                 case Decoded():
                     decoded.append(_taken(answer, descriptor, self._inputs[len(decoded)]))
-                case Refused(message, param):
-                    raise RequestError(message, param=param)
+                case Refused(message, param, is_modality):
+                    raise (UnsupportedModalityError if is_modality else RequestError)(message, param=param)
                 case Failed(error):
                     raise GenerationError("media of this request could not be decoded", reason=error)
                 case None if not has_begun and not decoded:
