@@ -86,7 +86,7 @@ def plan_answer(
         if style.special_marks:
             params = replace(params, skip_special_tokens=False)
     if prompt.apply_chat_template and not style.shows_tools:
-        prompt = with_tools_as_text(prompt, tools)
+        prompt = with_tools_as_text(prompt, tools, capabilities.input_modalities)
     elif choice.mode == "none":
         prompt = replace(prompt, tools=(), tool_choice="none")
     return AnswerPlan(prompt, params, answer_format, paths)

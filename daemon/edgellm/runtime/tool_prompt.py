@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from edgellm.media.media_source import KIND_OF_PART
 from edgellm.parsing.messages import SYSTEM_ROLES, normalise_messages
 from edgellm.runtime.generation import ChatPrompt
 from edgellm.runtime.tools import Tool, template_tool
@@ -23,18 +24,21 @@ _INTRODUCTION = (
 )
 
 
-def with_tools_as_text(prompt: ChatPrompt, tools: Sequence[Tool]) -> ChatPrompt:
-    """The prompt with no tools, calls or results beside its texts. Raises RequestError for wrong messages."""
+def with_tools_as_text(prompt: ChatPrompt, tools: Sequence[Tool], modalities: Sequence[str] = ("text",)) -> ChatPrompt:
+    """The prompt with no tools, calls or results beside its texts and what else a model of ``modalities`` takes.
+
+    Raises RequestError for wrong messages.
+    """
     has_calls = any(isinstance(message, Mapping) and _is_part_of_a_call(message) for message in prompt.messages)
     if not tools and not has_calls:
         return replace(prompt, tools=(), tool_choice="auto")
-    normalise_messages(prompt.messages)  # errors must name the fields that were sent
+    normalise_messages(prompt.messages, modalities=modalities)  # errors must name the fields that were sent
     messages: list[Mapping[str, Any]] = []
     for message in prompt.messages:
         if message["role"] == "tool":
-            result = f"<tool_response>\n{_text(message.get('content'))}\n</tool_response>"
+            result = _joined("<tool_response>\n", message.get("content"), "\n</tool_response>")
             if messages and messages[-1].get("of_tools"):
-                messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n{result}"}
+                messages[-1] = {**messages[-1], "content": _joined(messages[-1]["content"], "\n", result)}
             else:
                 messages.append({"role": "user", "content": result, "of_tools": True})
         elif message["role"] == "assistant" and _is_part_of_a_call(message):
@@ -88,3 +92,21 @@ def _text(content: object) -> str:
     if isinstance(content, (list, tuple)):
         return "".join(part if isinstance(part, str) else str(part.get("text") or "") for part in content)
     return "" if content is None else str(content)
+
+
+def _joined(*contents: object) -> str | list[dict[str, Any]]:
+    """One text where all are text; else parts, with what is no text in its place."""
+    parts: list[dict[str, Any]] = []
+    for content in contents:
+        for part in content if isinstance(content, (list, tuple)) else [content]:
+            if isinstance(part, Mapping) and part.get("type", "text") in KIND_OF_PART:
+                parts.append(dict(part))
+                continue
+            text = _text([part] if isinstance(part, Mapping) else part)
+            if parts and parts[-1]["type"] == "text":
+                parts[-1]["text"] += text
+            else:
+                parts.append({"type": "text", "text": text})
+    if all(part["type"] == "text" for part in parts):
+        return "".join(part["text"] for part in parts)
+    return parts

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgellm.errors import RequestError
+from edgellm.errors import RequestError, UnsupportedModalityError
 from edgellm.runtime.generation import ChatPrompt
 from edgellm.runtime.tool_prompt import with_tools_as_text
 from edgellm.runtime.tools import Tool
@@ -74,3 +74,27 @@ def test_wrong_messages_are_named_as_they_were_sent() -> None:
     with pytest.raises(RequestError) as refusal:
         _told([USER, ANSWER], TOOL)
     assert refusal.value.param == "messages[1].tool_call_id"
+
+
+def test_images_of_results_keep_their_places() -> None:
+    image, seen = {"type": "image"}, {"type": "text", "text": "seen: "}
+    messages = [
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "b"}]},
+        {**ANSWER, "content": [seen, image]},
+        {**ANSWER, "tool_call_id": "b", "content": [image, "end"]},
+    ]
+    prompt = with_tools_as_text(ChatPrompt(messages), [], ("text", "image"))
+    assert prompt.messages[-1] == {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "<tool_response>\nseen: "},
+            image,
+            {"type": "text", "text": "\n</tool_response>\n<tool_response>\n"},
+            image,
+            {"type": "text", "text": "end\n</tool_response>"},
+        ],
+    }
+    with pytest.raises(UnsupportedModalityError) as refused:
+        with_tools_as_text(ChatPrompt(messages), [])
+    assert refused.value.param == "messages[2].content[1]"
