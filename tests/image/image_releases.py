@@ -25,8 +25,11 @@ class ImageReleases:
         self._folder = folder
         folder.mkdir()
 
-    def archive(self, name: str, version: str, changes: Mapping[str, Change] | None = None) -> Path:
-        """Of podman save, as the image that units ask for. ``changes`` are to files of edgellm, by name."""
+    def archive(
+        self, name: str, version: str, changes: Mapping[str, Change] | None = None, *, in_one_layer: bool = False
+    ) -> Path:
+        """Of podman save, as the image that units ask for. ``changes`` are to files of edgellm, by name. One of one
+        layer has nothing in common with what a device has: all of it is loaded."""
         context = self._folder / name
         context.mkdir()
         own = f'"{edgellm.__version__}"'
@@ -42,7 +45,9 @@ class ImageReleases:
         steps += ["USER 0", f"RUN {compiling}", "USER 780:780", f'LABEL {VERSION_LABEL}="{version}"']
         (context / "Containerfile").write_text("\n".join(steps) + "\n")
         built = f"localhost/edgellm-release:{name}"
-        self._podman.run("build", "--quiet", "--format=docker", "--network=none", f"--tag={built}", str(context))
+        layers = ["--squash-all"] if in_one_layer else []
+        options = ["--quiet", "--format=docker", "--network=none", *layers, f"--tag={built}"]
+        self._podman.run("build", *options, str(context))
         self._podman.run("tag", built, CURRENT)
         archive = self._folder / f"{name}.tar"
         self._podman.run("save", "--quiet", f"--output={archive}", CURRENT)

@@ -3,18 +3,20 @@ cuts in or after each step."""
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.http.test_command import edgellm
-from tests.image.board_device import FIRST_BOOT, ISSUE, NOTICE, BoardDevice
+from tests.image.board_device import FIRST_BOOT, ISSUE, KEPT_CODE, MOMENTS, NOTICE, BoardDevice
 from tests.lab.bridge import Bridge
 from tests.lab.device import Device
 from tests.lab.fixtures import MakeDevice
 from tests.lab.wheels import release_wheel
-from tests.service.appliance import DEPENDENCIES, PREWARM, UNIT
+from tests.service.appliance import DEPENDENCIES, PREWARM, READY_SECONDS, UNIT
 from tests.service.conftest import Say
 
 import edgellm as package
@@ -25,13 +27,11 @@ from edgellm.host.announcement import SERVICE_FILE, SERVICE_TYPE
 from edgellm.host.board_name import PREFIX
 from edgellm.host.first_boot_state import BootStep
 from edgellm.service.pairing.boards import Board
-from edgellm.service.pairing.code import PairingCode
+from edgellm.service.pairing.code import PairingCode, fingerprint_text
 
 pytestmark = pytest.mark.system
 MIB = 2**20
-CUT_POLL_SECONDS = 0.005
-STEP_DEADLINE_SECONDS = 120.0
-MOMENTS = [(step, state) for step in BootStep for state in ("begun", "done")]
+WANTS = "etc/systemd/system/multi-user.target.wants"
 MakeBoard = Callable[[str], BoardDevice]
 
 
@@ -72,6 +72,35 @@ def neighbour(make_device: MakeDevice, board_rootfs: Path, network: Bridge) -> D
     return made.boot()
 
 
+def test_code_and_fingerprint_are_shown_on_the_console_and_are_nowhere_else(
+    board: BoardDevice, neighbour: Device
+) -> None:
+    code, device = board.pairing_code(), board.device
+    fingerprint = fingerprint_text(ssl.PEM_cert_to_DER_cert(device.read("/etc/edgellm/tls/ca.crt")))
+    device.wait_for(lambda: fingerprint in device.console, "the console")
+    (shown,) = {line.split()[-1] for line in device.console.splitlines() if "edgellm pair " in line}
+    assert shown == code
+    assert f"authority (SHA-256): {fingerprint}" in device.console
+    texts = (code, code.replace("-", ""), fingerprint)
+    # For root alone: what the login prompt of the console shows, and the code for after a reboot.
+    assert board.files_with(code) == [ISSUE, KEPT_CODE]
+    assert board.files_with(fingerprint) == [ISSUE]
+    assert board.files_with(code.replace("-", "")) == []
+    assert device.run("stat", "-c", "%a %U", ISSUE, KEPT_CODE).output.split() == ["600", "root"] * 2
+    journal = device.journal("", "--all", "--output=export")
+    neighbour.wait_for(lambda: _announced(neighbour), "an announcement")
+    network = "\n".join(" ".join(one) for one in _announced(neighbour))
+    with board.forwarded() as forwarded, httpx.Client(verify=False, timeout=READY_SECONDS) as client:  # noqa: S501
+        url = f"https://{forwarded.url.removeprefix('http://')}"
+        paths = ("/", "/health", "/health/ready", "/docs", "/openapi.json", "/metrics", "/v1/models", "/pair")
+        answers = [client.get(f"{url}{path}") for path in paths]
+    served = "\n".join(f"{answer.headers}\n{answer.text}" for answer in answers)
+    for where, said in {"journal": journal, "mDNS": network, "HTTP": served, "ssh": _ssh_greeting(device)}.items():
+        assert said, where
+        for text in texts:
+            assert text not in said, where
+
+
 def test_a_board_serves_a_client_that_paired_with_the_code_on_its_console(
     board: BoardDevice, tmp_path: Path, say: Say
 ) -> None:
@@ -98,6 +127,7 @@ def test_a_board_serves_a_client_that_paired_with_the_code_on_its_console(
     assert board.device.run("test", "-e", ISSUE, check=False).code == 1
     everything = board.device.journal() + board.device.journal("", "--all")
     assert code not in everything
+    assert board.files_with(code) == []
     assert kept.key() not in everything
 
 
@@ -126,6 +156,17 @@ def test_the_certificate_names_the_board_and_its_address(board: BoardDevice) -> 
         assert f"'{alternative}'" in shown
 
 
+def test_its_units_stay_enabled_where_the_policy_is_to_enable_nothing(board: BoardDevice) -> None:
+    """As of a distribution that presets all units at a first boot or in an upgrade of its own."""
+    units = [file.name for file in (board.device.root / WANTS).iterdir() if file.name.startswith("edgellm")]
+    assert {UNIT, FIRST_BOOT, NOTICE} <= {*units}
+    board.device.write("/etc/systemd/system-preset/99-none.preset", "disable *\n")
+    board.device.run("systemctl", "preset", *units)
+    enabled = board.device.run("systemctl", "is-enabled", *units).output.split()
+    (board.device.root / "etc/systemd/system-preset/99-none.preset").unlink()
+    assert enabled == ["enabled"] * len(units)
+
+
 def test_later_boots_make_no_new_identity_and_serve_on(board: BoardDevice, say: Say) -> None:
     before = board.identity()
     began = time.monotonic()
@@ -147,15 +188,23 @@ def test_a_board_that_loses_power_in_or_after_a_step_goes_on_from_there(
     cut_board: BoardDevice, moment: tuple[BootStep, str], say: Say
 ) -> None:
     """What was done before stays done: no step that is over is taken again."""
-    step, state = moment
-    before = cut_board.steps()
-    cut_board.device.start_booting()
-    _wait_for_moment(cut_board, step.value, state)
-    cut_board.device.power_cut()
-    reached = cut_board.steps()
-    assert {name: before[name] for name in before if before[name]["state"] == "done"}.items() <= reached.items()
-    assert [name for name in reached if reached[name]["state"] == "begun"] in ([], [list(reached)[-1]])
-    say(f"power cut at {step.value} {state}: {list(reached)[-1]} {reached[list(reached)[-1]]['state']}")
+    say(f"power cut at {moment[0].value} {moment[1]}: {cut_board.power_cut_at(*moment)}")
+
+
+def test_a_board_whose_environment_is_made_needs_its_wheels_no_more(make_board: MakeBoard) -> None:
+    """They go before that is written down, one after the other."""
+    board = make_board("release")
+    wheels = board.device.root / "usr/share/edgellm/image/wheels"
+    kept = {file.name: file.read_bytes() for file in wheels.iterdir()}
+    board.power_cut_at(BootStep.RELEASE, "done")
+    assert not wheels.exists()
+    half_removed = wheels.with_name(".wheels-installed")
+    half_removed.mkdir()
+    (half_removed / min(kept)).write_bytes(kept[min(kept)])
+    board.forget_the_end_of(BootStep.RELEASE)
+    board.power_cut_at(BootStep.RELEASE, "done")
+    assert board.steps()["release"]["note"] == "there already"
+    assert not half_removed.exists()
 
 
 def test_after_all_those_power_cuts_it_is_one_board(cut_board: BoardDevice) -> None:
@@ -173,12 +222,10 @@ def test_after_all_those_power_cuts_it_is_one_board(cut_board: BoardDevice) -> N
     assert "a pairing code is open" in status
 
 
-def _wait_for_moment(board: BoardDevice, name: str, state: str) -> None:
-    deadline = time.monotonic() + STEP_DEADLINE_SECONDS
-    wanted = ("begun", "done") if state == "begun" else ("done",)
-    while board.steps().get(name, {}).get("state") not in wanted:
-        assert time.monotonic() < deadline, board.device.console[-3000:]
-        time.sleep(CUT_POLL_SECONDS)
+def _ssh_greeting(device: Device) -> str:
+    """What the network's login prompt says before anybody has logged in, with its banner."""
+    shown = ("ssh", "-v", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null")
+    return device.run(*shown, "nobody@localhost", "true", check=False).output
 
 
 def _announced(neighbour: Device) -> list[list[str]]:

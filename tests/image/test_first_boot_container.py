@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.http.test_command import edgellm
-from tests.image.board_device import FIRST_BOOT, BoardDevice
+from tests.image.board_device import FIRST_BOOT, ISSUE, KEPT_CODE, MOMENTS, NOTICE, BoardDevice
 from tests.lab.bridge import Bridge
 from tests.lab.fixtures import MakeDevice
 from tests.service.appliance import UNIT
@@ -20,19 +21,36 @@ from edgellm.host.first_boot_state import BootStep
 pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 
+# What comes before is the same with and without containers.
+CONTAINER_STEPS = list(BootStep)[list(BootStep).index(BootStep.RELEASE) :]
+CONTAINER_MOMENTS = [(step, state) for step, state in MOMENTS if step in CONTAINER_STEPS]
+HALF_LOADED_BYTES = 150_000_000
+
+
 @pytest.fixture(scope="module")
-def board(
+def make_board(
     make_device: MakeDevice,
     container_rootfs: Path,
     image_archive: Path,
     model_folder: Path,
     device_folder: Path,
     network: Bridge,
-) -> BoardDevice:
-    """Not booted yet."""
+) -> Callable[[str], BoardDevice]:
+    """``make_board("name")``: not booted yet."""
     image = device_folder / "container-image"
     assemble(read_board("generic-x86_64"), Inputs(container=image_archive, models=[model_folder]), image)
-    return BoardDevice(make_device, "quadlet", container_rootfs, image, network, runs_containers=True)
+    return lambda name: BoardDevice(make_device, name, container_rootfs, image, network, runs_containers=True)
+
+
+@pytest.fixture(scope="module")
+def board(make_board: Callable[[str], BoardDevice]) -> BoardDevice:
+    return make_board("quadlet")
+
+
+@pytest.fixture(scope="module")
+def cut_board(make_board: Callable[[str], BoardDevice]) -> BoardDevice:
+    """Loses power in each step of its first boot, one test after the other."""
+    return make_board("quadlet-cut")
 
 
 def test_a_board_with_a_container_serves_a_paired_client_and_stays_itself(
@@ -45,6 +63,7 @@ def test_a_board_with_a_container_serves_a_paired_client_and_stays_itself(
     say(f"first boot with a container {sum(seconds.values()):.1f} s: {seconds}")
     assert board.device.unit(UNIT, "UnitFileState")["UnitFileState"] == "generated"
     code = board.pairing_code()
+    assert board.files_with(code) == [ISSUE, KEPT_CODE]
     with board.forwarded() as forwarded:
         host = forwarded.url.removeprefix("http://")
         home = {"XDG_CONFIG_HOME": str(tmp_path)}
@@ -56,9 +75,52 @@ def test_a_board_with_a_container_serves_a_paired_client_and_stays_itself(
     journal = board.device.journal("", "--all")
     assert key not in journal
     assert code not in journal
+    board.device.wait_for(lambda: board.device.unit(NOTICE, "ActiveState")["ActiveState"] == "inactive", "its end")
+    assert board.files_with(code) == []
     before = board.identity()
     board.device.reboot()
     board.wait_until_served()
     assert board.identity() == before
     assert board.device.unit(FIRST_BOOT, "ConditionResult")["ConditionResult"] == "no"
     assert "laptop" in board.device.run("edgellm", "paired", "list").output
+
+
+def test_a_board_that_loses_power_while_its_container_is_loaded_loads_it_anew(
+    make_board: Callable[[str], BoardDevice], say: Say
+) -> None:
+    """And needs its archive no more once it is there: that goes before it is written down."""
+    board = make_board("quadlet-load")
+    reached = board.power_cut_when(lambda: board.device.stored_image_bytes > HALF_LOADED_BYTES)
+    assert reached == "release begun"
+    say(f"power cut with a container at {reached}")
+    board.power_cut_at(BootStep.RELEASE, "done")
+    assert list(board.device.root.glob("usr/share/edgellm/image/container/*")) == []
+    board.forget_the_end_of(BootStep.RELEASE)
+    board.power_cut_at(BootStep.RELEASE, "done")
+    assert board.steps()["release"]["note"] == "there already"
+
+
+@pytest.mark.parametrize(
+    "moment",
+    CONTAINER_MOMENTS,
+    ids=[f"{step.value}-{state}" for step, state in CONTAINER_MOMENTS],
+)
+def test_a_board_with_a_container_that_loses_power_goes_on_from_there(
+    cut_board: BoardDevice, moment: tuple[BootStep, str], say: Say
+) -> None:
+    say(f"power cut with a container at {moment[0].value} {moment[1]}: {cut_board.power_cut_at(*moment)}")
+
+
+def test_after_all_those_power_cuts_it_is_one_board_with_one_image(cut_board: BoardDevice) -> None:
+    cut_board.boot()
+    assert {name: step["state"] for name, step in cut_board.steps().items()} == {one.value: "done" for one in BootStep}
+    identity = cut_board.identity()
+    assert len(identity["etc/edgellm/credentials/api-keys"].splitlines()) == 1
+    images = cut_board.device.run("podman", "images", "--all", "--format={{.ID}} {{.Size}}").output.splitlines()
+    assert len(set(images)) == 1, images
+    assert not list((cut_board.device.root / "usr/share/edgellm/image/container").glob("*")), "it takes no room twice"
+    first = cut_board.pairing_code()
+    cut_board.device.power_cut()
+    cut_board.boot()
+    assert cut_board.identity() == identity
+    assert cut_board.pairing_code() == first

@@ -51,11 +51,13 @@ class Device:
         *,
         read_only: Mapping[str, Path] | None = None,
         runs_containers: bool = False,
+        has_terminal: bool = False,
         bridge: Bridge | None = None,
     ) -> None:
         """``read_only`` are folders of this machine that the device sees, by their path there. One that runs containers
-        has control groups of version 2 alone, and limits hold only where this machine has no others. With a ``bridge``
-        it is on that network with ``address``, else on one where it is alone.
+        has control groups of version 2 alone, and limits hold only where this machine has no others. With a terminal
+        ``/dev/console`` is one, with a login prompt, as on a board with a monitor; without there is none. With a
+        ``bridge`` it is on that network with ``address``, else on one where it is alone.
         """
         self.name = name
         self.runs_containers = runs_containers
@@ -76,11 +78,24 @@ class Device:
             self._images = OverlayFolder(folder / "images")
             self._binds.append(f"--bind={self._images.path}:{IMAGES}")
             self.write("/etc/containers/containers.conf", CONTAINERS_CONFIGURATION)
+        self._console_mode = "read-only" if has_terminal else "pipe"
         self._bridge = bridge
         self.address = ""
         if bridge is not None:
             self.address = bridge.new_address()
             self._join_network()
+
+    @property
+    def stored_image_bytes(self) -> int:
+        """Of podman's images and containers, and of what it has in between, also while the device is off."""
+        assert self._images is not None, f"{self.name} runs no containers"
+        listed = subprocess.run(
+            ["du", "-xsb", str(self._images.path), str(self.root / "var/tmp")],
+            capture_output=True,
+            text=True,
+            check=False,  # files come and go meanwhile
+        )
+        return sum(int(line.split()[0]) for line in listed.stdout.splitlines())
 
     # Life
 
@@ -95,7 +110,8 @@ class Device:
         assert self._nspawn is None, f"{self.name} runs"
         self._groups = make_groups(f"{self.name}-{self._identity[:8]}", version_2_alone=self.runs_containers)
         nspawn = [
-            *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--console=pipe"),
+            *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit"),
+            f"--console={self._console_mode}",
             "--private-network" if self._bridge is None else f"--network-bridge={INTERFACE}",
             *("--link-journal=no", "--resolv-conf=off", "--timezone=off"),
             *(f"--machine={self.name}", f"--directory={self.root}"),
@@ -136,9 +152,10 @@ class Device:
         leader = self.leader or self._find_leader()
         if leader:
             # The first process lets go of its sockets before the others end: they would see it go, and act on it.
-            _stop_all_below(leader)
+            entrances = _stop_all_of(leader)
             with suppress(ProcessLookupError):
                 os.kill(leader, signal.SIGKILL)  # the end of a namespace's first process is the end of all
+            _let_end(entrances)
         if self._nspawn is not None:
             self._nspawn.kill()
         self._ended(BOOT_DEADLINE_SECONDS)
@@ -275,14 +292,66 @@ class Device:
         return f"{self.console[-2000:]}\n{journal}"
 
 
-def _stop_all_below(leader: int) -> None:
-    """Every process of a device but its first, also those that are begun meanwhile."""
+def _stop_all_of(leader: int) -> set[int]:
+    """Every process of a device but its first, also those that are begun meanwhile. Those that came in from here go
+    first: they would see the others stand still, and act on it. Returns those through which they came in."""
     stopped: set[int] = set()
-    while found := _descendants(leader) - stopped:
+    entrances: set[int] = set()
+    while found := (_that_came_in(leader) - stopped) or (_descendants(leader) - stopped):
+        entrances |= {_parent(pid) for pid in found}
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
         stopped |= found
+    return {pid for pid in entrances if _name(pid) == "nsenter"}
+
+
+def _that_came_in(leader: int) -> set[int]:
+    """What `Device.enter` was put before, and all that it started."""
+    with suppress(OSError):
+        namespace = os.readlink(f"/proc/{leader}/ns/pid")
+        inside = {int(file.parts[2]) for file in Path("/proc").glob("[0-9]*/ns/pid") if _leads_to(file, namespace)}
+        return {pid for each in inside - _descendants(leader) - {leader} for pid in (each, *_descendants(each))}
+    return set()
+
+
+def _let_end(entrances: set[int]) -> None:
+    """nsenter stands still when what it started does, and does not see that it has ended meanwhile."""
+    deadline = time.monotonic() + STATE_DEADLINE_SECONDS
+    while standing := [pid for pid in entrances if _state(pid) not in ("", "Z")]:
+        assert time.monotonic() < deadline, f"{standing} did not end with the device"
+        for pid in standing:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        time.sleep(POLL_SECONDS)
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def _state(pid: int) -> str:
+    """Empty for one that is gone."""
+    return (_status(pid) or [""])[0]
+
+
+def _parent(pid: int) -> int:
+    return int((_status(pid) or ["", "0"])[1])
+
+
+def _status(pid: int) -> list[str]:
+    """State, parent and so on; a name may have spaces."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
+
+
+def _leads_to(link: Path, target: str) -> bool:
+    with suppress(OSError):
+        return os.readlink(link) == target
+    return False
 
 
 def _descendants(pid: int) -> set[int]:

@@ -71,10 +71,17 @@ def make_device(rootfs: Path, device_folder: Path) -> Iterator[MakeDevice]:
         *,
         read_only: Mapping[str, Path] | None = None,
         runs_containers: bool = False,
+        has_terminal: bool = False,
         bridge: Bridge | None = None,
     ) -> Device:
         device = Device(
-            name, device_folder / name, lower, read_only=read_only, runs_containers=runs_containers, bridge=bridge
+            name,
+            device_folder / name,
+            lower,
+            read_only=read_only,
+            runs_containers=runs_containers,
+            has_terminal=has_terminal,
+            bridge=bridge,
         )
         made.append(device)
         return device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 
 import pytest
 from tests.lab.device import Device
@@ -75,6 +76,22 @@ def test_nothing_in_a_device_sees_its_first_process_end_at_a_power_cut(device: D
     device.power_cut()
     device.boot()
     assert device.run("test", "-e", "/var/lib/saw-it-end", check=False).code == 1
+
+
+def test_what_was_started_in_a_device_sees_nothing_of_it_stand_still_at_a_power_cut(device: Device) -> None:
+    """As an upgrade did: its server did not answer any more, and it began to put back the release of before."""
+    device.run("systemd-run", "--quiet", "--unit=watched", "sleep", "3600")
+    watch = (
+        f"stat = '/proc/{device.unit('watched.service', 'MainPID')['MainPID']}/stat'; print('on', flush=True)\n"
+        "while open(stat).read().split()[2] != 'T': pass\n"
+        "open('/var/lib/saw-it-stop', 'w').close()"
+    )
+    with subprocess.Popen([*device.enter(), "python3", "-c", watch], stdout=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stdout is not None
+        assert watcher.stdout.readline() == "on\n"
+        device.power_cut()
+    device.boot()
+    assert device.run("test", "-e", "/var/lib/saw-it-stop", check=False).code == 1
 
 
 def test_two_devices_share_nothing_but_the_root_file_system(device: Device, make_device: MakeDevice) -> None:

@@ -180,12 +180,13 @@ class Appliance:
         return httpx.Response(int(head.split(b" ")[1]), content=body_bytes)
 
     @contextmanager
-    def stream(self, **fields: object) -> Iterator[Iterator[dict[str, Any]]]:
+    def stream(self, *, key: str | None = None, **fields: object) -> Iterator[Iterator[dict[str, Any]]]:
         """A chat that is streamed; the events as they come, once the first one is there."""
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         fields = {**LONG, "stream": True, **fields}
         with ForwardedPort(self.device, PORT) as forwarded, httpx.Client(timeout=READY_SECONDS) as client:
             url = f"{forwarded.url}/v1/chat/completions"
-            with client.stream("POST", url, json=fields) as response:
+            with client.stream("POST", url, json=fields, headers=headers) as response:
                 assert response.status_code == 200, response.read()
                 events = _events(response)
                 first = next(events)

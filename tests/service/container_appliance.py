@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.lab.container_image import CURRENT
@@ -28,10 +28,19 @@ class ContainerAppliance(Appliance):
 
     @classmethod
     def make_with_image(
-        cls, make_device: MakeDevice, name: str, rootfs: Path, archive: Path, model: Path | None
+        cls,
+        make_device: MakeDevice,
+        name: str,
+        rootfs: Path,
+        archive: Path,
+        model: Path | None,
+        more: Mapping[str, Path] | None = None,
     ) -> ContainerAppliance:
-        """Not booted yet. ``model`` is the folder of the default model, None for a device without any."""
-        read_only = {ARCHIVE: archive.parent}
+        """Not booted yet. ``model`` is the folder of the default model, None for a device without any.
+
+        ``more`` are other folders of this machine that the device sees.
+        """
+        read_only = {ARCHIVE: archive.parent, **(more or {})}
         if model is not None:
             read_only[f"{MODELS}/{model.name}"] = model
         device = make_device(name, rootfs, read_only=read_only, runs_containers=True)
@@ -82,6 +91,10 @@ class ContainerAppliance(Appliance):
         self.device.run("systemctl", "start", PREWARM, deadline_seconds=READY_SECONDS)
         self.start()
         return self
+
+    def serving_version(self) -> str:
+        """Of the container that answers."""
+        return self.device.run("podman", "exec", CONTAINER, "edgellm", "--version").output.split()[-1]
 
     def server_pid(self) -> int:
         """As the device numbers it."""

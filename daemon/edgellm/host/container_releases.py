@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edgellm.errors import ReleaseSourceError, UpgradeError
 from edgellm.host.archives import VERSION_LABEL, ImageArchive
+from edgellm.host.brief_containers import remove_left, run_briefly, run_on_the_host
 from edgellm.host.commands import Said, attempt, run
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind, Release
@@ -27,11 +28,6 @@ LOAD_DEADLINE_SECONDS = 3600.0
 # Room for the layers and for the copy that podman unpacks, by whether the archive is compressed.
 PLAIN_FACTOR, COMPRESSED_FACTOR = 2.2, 5.0
 COMPRESSED_BEGINNINGS = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")
-# An image changes the host in the host's own root and with its systemd, which answers only processes that it can see.
-RUN_INSTALL = (
-    *("podman", "run", "--rm", "--pull=never", "--log-driver=none", "--no-healthcheck", "--network=none"),
-    *("--privileged", "--pid=host", "--user=0:0", "--volume=/:/host"),
-)
 _OPTIONS = {  # keys of a Quadlet file: options of podman run
     "AddDevice": "--device",
     "DropCapability": "--cap-drop",
@@ -126,15 +122,16 @@ class ContainerReleases:
         return self._inspect(self._tag(release)) is not None
 
     def unstage_unfinished(self) -> None:
-        """What podman did not finish it removes itself; the tag is put back by the switch to the earlier release."""
+        """Layers that podman did not finish it removes itself; the switch to the earlier release puts the tag back."""
         attempt(["podman", "rm", "--force", "--ignore", PREWARM_NAME])
+        remove_left()
 
     def command(self, release: Release, *arguments: str) -> Said:
-        return attempt(["podman", *self._run_options("--network=none"), release.digest, *arguments])
+        return attempt([*run_briefly(*self._run_options("--network=none")), release.digest, *arguments])
 
     def prewarm(self, release: Release) -> None:
         self.unstage_unfinished()
-        argv = ["podman", *self._run_options(f"--name={PREWARM_NAME}", "--oom-score-adj=800"), release.digest]
+        argv = [*run_briefly(*self._run_options("--oom-score-adj=800"), name=PREWARM_NAME), release.digest]
         environment = {**os.environ, **ServiceUnit().environment(PREWARM)}  # proxies, and where models come from
         said = attempt([*argv, "prewarm"], deadline_seconds=PREWARM_DEADLINE_SECONDS, environment=environment)
         if said.code != 0:
@@ -147,10 +144,11 @@ class ContainerReleases:
     def install(self, release: Release) -> None:
         lines = self._lines(self._unit)
         gpu = "auto" if not lines else "yes" if any(line.startswith("AddDevice=") for line in lines) else "no"
-        run([*RUN_INSTALL, release.digest, "install", "--mode", "container", "--gpu", gpu, "--root", "/host"])
+        run([*run_on_the_host(), release.digest, "install", "--mode", "container", "--gpu", gpu, "--root", "/host"])
 
     def drop(self, release: Release) -> None:
         """The image itself goes where nothing else has it."""
+        remove_left()
         attempt(["podman", "untag", release.digest, self._tag(release)])
         attempt(["podman", "rmi", release.digest])
 
@@ -163,8 +161,7 @@ class ContainerReleases:
 
     def _run_options(self, *options: str) -> list[str]:
         """As the prewarming unit runs it: the same user, mounts, devices and limits."""
-        fixed = ["run", "--rm", "--pull=never", "--no-healthcheck", "--user=780:780", "--read-only"]
-        fixed = [*fixed, "--security-opt=no-new-privileges"]
+        fixed = ["--user=780:780", "--read-only", "--security-opt=no-new-privileges"]
         own = {option.split("=")[0] for option in options}
         return [*fixed, *options, *(one for one in self._unit_options() if one.split("=")[0] not in own)]
 

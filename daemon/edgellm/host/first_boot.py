@@ -16,8 +16,9 @@ from pathlib import Path
 from edgellm.durable_file import make_private_folder, replace_link, sync_folder, write_durably
 from edgellm.errors import ConfigError, FirstBootError
 from edgellm.host.board_name import take_name
+from edgellm.host.brief_containers import run_on_the_host, run_secretly
 from edgellm.host.commands import Said, attempt
-from edgellm.host.container_releases import CURRENT, RUN_INSTALL
+from edgellm.host.container_releases import CURRENT
 from edgellm.host.first_boot_state import BootStep, FirstBootState
 from edgellm.host.paths import HostPaths
 from edgellm.host.redaction import DEVICE_KEY_FILE
@@ -36,8 +37,6 @@ ADDRESS_POLL_SECONDS = 0.5
 KEY_MODE, GROUP_READ_MODE = 0o600, 0o640
 USER = "edgellm"
 UNITS = ("edgellm-prewarm.service", "edgellm.service")
-# Podman would keep what is printed in the journal, keys too, and set up a timer for the image's health check.
-PODMAN_RUN = ("podman", "run", "--rm", "--pull=never", "--log-driver=none", "--no-healthcheck")
 _KEY = re.compile(r"[!-~]{16,256}")
 
 Note = Callable[[BootStep, str, float], None]
@@ -117,17 +116,20 @@ class FirstBoot:
         archives = sorted((source / "container").glob("*.tar*"))
         if archives:
             return self._load_image(archives[0])
-        wheels = source / "wheels"
+        wheels, installed = source / "wheels", source / ".wheels-installed"
+        shutil.rmtree(installed, ignore_errors=True)  # all that is left of them after a power cut
         if not wheels.is_dir():
-            if self._paths.current_environment.exists():
-                return "came with the image"
+            if self._paths.current_environment.exists() or _has_image():
+                return "there already"
             raise FirstBootError(
                 f"{source} has neither container nor wheels — assemble the image anew with image/build"
             )
         releases = VenvReleases(self._paths)
         release = releases.stage(open_source(str(wheels), Kind.VENV, HostPathsWithoutKeys(self._paths.root)))
         replace_link(self._paths.current_environment, str(self._paths.environments / release.id))
-        shutil.rmtree(wheels)  # they are installed, and the board is small
+        wheels.rename(installed)  # whole or not at all
+        sync_folder(source)
+        shutil.rmtree(installed)  # they are in the environment, and the board is small
         return release.id
 
     def _load_image(self, archive: Path) -> str:
@@ -180,7 +182,7 @@ class FirstBoot:
         if program.exists():
             self._demand([str(program), "install", "--mode", "venv"])
         else:
-            self._demand([*RUN_INSTALL, CURRENT, "install", "--mode", "container", "--root", "/host"])
+            self._demand([*run_on_the_host(), CURRENT, "install", "--mode", "container", "--root", "/host"])
             self._demand(["systemctl", "daemon-reload"])
         self._demand(["systemctl", "--no-block", "start", *UNITS])
         return ", ".join(UNITS)
@@ -198,7 +200,7 @@ class FirstBoot:
             return [str(program)]
         folder = f"{self._paths.at('etc/edgellm')}:/etc/edgellm"
         options = ["--network=host", "--uts=host", "--user=0", "--cap-drop=all", "--cap-add=dac_override"]
-        return [*PODMAN_RUN, *options, f"--volume={folder}", CURRENT]
+        return [*run_secretly(*options, f"--volume={folder}"), CURRENT]
 
     def _demand(self, argv: Sequence[str], *, is_secret: bool = False) -> Said:
         said = attempt(argv)
@@ -214,6 +216,10 @@ class HostPathsWithoutKeys(HostPaths):
     @property
     def trusted_keys(self) -> Path:
         return Path("/nonexistent")
+
+
+def _has_image() -> bool:
+    return shutil.which("podman") is not None and attempt(["podman", "image", "exists", CURRENT]).code == 0
 
 
 def _has_address(paths: HostPaths) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from tests.image.container_archives import container_archive, image_configuration
 
 from edgellm.host.archives import ZSTD_BEGINNING
+from edgellm.host.brief_containers import _left_of, run_briefly
 from edgellm.host.container_releases import PREWARM_UNIT, ContainerReleases
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind, Release
@@ -44,11 +45,11 @@ def write(root: Path, name: str, text: str) -> None:
 
 def options(paths: HostPaths, *own: str) -> list[str]:
     """Beside those that all have."""
-    return ContainerReleases(paths)._run_options(*own)[7:]
+    return ContainerReleases(paths)._run_options(*own)[3:]
 
 
 def test_user_mounts_devices_and_limits_are_those_of_the_unit(paths: HostPaths) -> None:
-    assert ContainerReleases(paths)._run_options()[:2] == ["run", "--rm"]
+    assert ContainerReleases(paths)._run_options()[:2] == ["--user=780:780", "--read-only"]
     assert options(paths) == [
         *("--no-healthcheck", "--network=host", "--pids-limit=2048"),
         *("--volume=/var/lib/edgellm:/var/lib/edgellm", "--device=nvidia.com/gpu=all"),
@@ -86,6 +87,19 @@ def test_variables_of_the_unit_hold_in_an_upgrade_too(monkeypatch: pytest.Monkey
 def test_a_drop_in_without_the_unit_is_of_no_release(tmp_path: Path) -> None:
     write(tmp_path, "etc/containers/systemd/edgellm-prewarm.container.d/1.conf", "[Container]\nPidsLimit=1\n")
     assert options(HostPaths(tmp_path)) == []
+
+
+def test_what_a_power_cut_left_of_brief_containers_is_found_also_where_podman_knows_it_in_its_store_alone() -> None:
+    name = run_briefly()[-1].removeprefix("--name=")
+    listed = [
+        f"1a created {name}",
+        f"2b storage {name}",
+        f"3c running {name}",
+        "4d exited edgellm",
+        "5e exited other",
+        "",
+    ]
+    assert _left_of(listed) == ["1a", "2b"]
 
 
 def test_an_archive_tells_its_release_before_it_is_loaded(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from edgellm.cli.main import VERBS, parser_of
 from edgellm.config import AdmissionSettings
 from edgellm.errors import UsageError
 from edgellm.host.announcement import SERVICE_FILE
-from edgellm.host.first_boot import PODMAN_RUN
+from edgellm.host.brief_containers import NAME_PREFIX, run_on_the_host, run_secretly
 from edgellm.host.verbs import HOST_VERBS
 from edgellm.service.install.installation import USER_NUMBER
 from edgellm.serving.worker.settings import WorkerSettings
@@ -143,7 +143,14 @@ def test_what_the_command_on_the_host_prints_is_kept_nowhere() -> None:
     runs = [line for line in wrapper.splitlines() if "podman run" in line]
     assert len(runs) == 1
     assert "--log-driver=none" in runs[0]
-    assert "--log-driver=none" in PODMAN_RUN
+    assert "--log-driver=none" in run_secretly()
+    assert "--log-driver=none" in run_on_the_host()
+
+
+def test_what_a_power_cut_leaves_of_the_command_on_the_host_is_found_by_its_name() -> None:
+    wrapper = (SYSTEMD / "container/usr/local/bin/edgellm").read_text()
+    assert f"\nname={NAME_PREFIX}$(" in wrapper
+    assert "--name=$name" in next(line for line in wrapper.splitlines() if "podman run" in line)
 
 
 def test_the_server_never_builds_and_prewarm_is_what_does() -> None:
