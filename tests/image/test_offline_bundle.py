@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.image.bundles import CHECKOUT, STICK, Publisher, exported_engine
+from tests.image.canaries import check_report, plant
 from tests.image.reports import report_of
 from tests.lab.fixtures import MakeDevice
 from tests.lab.wheels import release_folder
@@ -19,8 +20,6 @@ from tests.service.conftest import Say
 from tests.service.release_wheels import BROKEN, ReleaseWheels
 from tests.service.upgrading import releases_of, serving_version, upgrade
 from tests.unit.host.conftest import make_key
-
-from edgellm.service.pairing.code import PairingCode
 
 pytestmark = pytest.mark.system
 MODEL = "smollm2-135m-instruct"
@@ -31,7 +30,6 @@ PARTS = [
     *("manifest.json", "manifest.json.sig"),
 ]
 SYSTEM = ("usr/local/lib/edgellm", "opt/edgellm", "opt/edgellm-releases", "etc/edgellm", "var/lib/edgellm-host")
-CANARY = "canary-7f3a-of-nobody-else"
 
 
 @pytest.fixture(scope="module")
@@ -179,56 +177,16 @@ def test_a_bundle_whose_release_is_broken_is_undone(
     assert board.chat().status_code == 200
 
 
-def canaries(board: Appliance) -> list[str]:
-    """Planted where secrets are, and where text of people is; what must not be seen of each."""
-    run, key_of = board.device.run, board.device.run("/usr/local/bin/edgellm", "keys", "add", "canary")
-    key = next(line for line in key_of.output.splitlines() if re.fullmatch(r"edgellm-\S{40,}", line))
-    code = str(PairingCode.make())
-    secret_files = {
-        "/etc/edgellm/credentials/hub-token": f"{CANARY}-token\n",
-        "/etc/edgellm/tls/ca.key": f"-----BEGIN PRIVATE KEY-----\n{CANARY}-authority\n-----END PRIVATE KEY-----\n",
-        "/var/lib/edgellm-host/device-key": f"{CANARY}-device\n",
-    }
-    for name, text in secret_files.items():
-        board.device.write(name, text, 0o640)
-    board.drop_in("50-token", f'[Service]\nEnvironment="HF_TOKEN={CANARY}-environment"\n')
-    # Somebody careless: what the board keeps is in the journal.
-    careless = f"ExecStartPre=+/bin/cat {' '.join(secret_files)}\nExecStartPre=+/bin/echo {key} {code}\n"
-    board.drop_in("60-careless", f"[Service]\n{careless}")
-    board.configure(
-        f'# {CANARY}-comment\n[server]\napi_keys_file = "/run/credentials/edgellm.service/api-keys"\n'
-        f'[records]\nfile = "/var/lib/edgellm/records.jsonl"\ninclude_text = true\n'
-        f'[log]\nlevel = "debug"  # {CANARY}-trailing\n'
-    )
-    run("systemctl", "restart", UNIT)
-    return [key, code, CANARY]
-
-
 def test_a_report_holds_no_prompt_and_no_key(board: Appliance, say: Say) -> None:
-    key, *texts = canaries(board)
-    prompt = [{"role": "user", "content": f"Say {CANARY}-prompt."}]
-    answers = [
-        board.request("/v1/chat/completions", body, Authorization=f"Bearer {used}")
-        for body, used in (
-            ({"messages": prompt, "max_tokens": 8}, key),
-            ({"messages": prompt, "max_tokens": -1}, key),
-            ({"messages": prompt, "stop": [f"{CANARY}-stop"], "no_such_field": f"{CANARY}-field"}, key),
-            ({"messages": prompt}, f"{CANARY}-guess"),
-        )
-    ]
-    assert [answer.status_code for answer in answers] == [200, 400, 400, 401]
-    recorded = ("grep", "--quiet", CANARY, "/var/lib/edgellm/records.jsonl")
-    board.device.wait_for(lambda: board.device.run(*recorded, check=False).code == 0, "the record")
+    drop_in = (f"/etc/systemd/system/{UNIT}.d/50-token.conf", "[Service]\nEnvironment=")
+    canaries = plant(board, token_drop_in=drop_in)
     began = time.monotonic()
     report = report_of(board)
     seconds, texts_of = time.monotonic() - began, report.texts
     assert report.mode == 0o600
-    for name, text in texts_of.items():
-        for secret in (key, *texts):
-            assert secret not in text, name
+    check_report(board, report, canaries)
     assert "0.2.0" in texts_of["releases/releases.json"]
     assert "listening on" in texts_of["journal/edgellm.service.txt"]
-    assert texts_of["journal/edgellm.service.txt"].count("[removed]") >= 5, "what was in the journal was not planted"
     assert '"smollm2-135m-instruct"' in texts_of["service/models.json"]
     assert any(name.startswith("engines/") and name.endswith("manifest.json") for name in texts_of)
     assert {"service/health.json", "service/metrics.txt", "service/edgellm.toml", "README.txt"} <= set(texts_of)

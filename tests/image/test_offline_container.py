@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.image.bundles import STICK, Publisher, exported_engine
+from tests.image.canaries import check_report, plant
 from tests.image.image_releases import ImageReleases
 from tests.image.reports import report_of
 from tests.lab.container_image import CURRENT, BuiltImage
@@ -16,7 +17,7 @@ from tests.lab.fixtures import MakeDevice
 from tests.lab.podman import Podman
 from tests.service.appliance import UNIT
 from tests.service.conftest import Say
-from tests.service.container_appliance import CONTAINER, LAB_QUADLET, ContainerAppliance
+from tests.service.container_appliance import LAB_QUADLET, ContainerAppliance
 from tests.service.release_wheels import BROKEN
 from tests.service.upgrading import releases_of, upgrade
 from tests.unit.host.conftest import make_key
@@ -98,11 +99,6 @@ def install(board: ContainerAppliance, bundle: str, *options: str) -> tuple[int,
     return done.code, done.output
 
 
-def serving_version(board: ContainerAppliance) -> str:
-    """Of the container that answers."""
-    return board.device.run("podman", "exec", CONTAINER, "edgellm", "--version").output.split()[-1]
-
-
 def images_of(board: ContainerAppliance) -> list[str]:
     return board.device.run("podman", "images", "--format={{.Repository}}:{{.Tag}}").output.split()
 
@@ -123,7 +119,7 @@ def test_it_installs_without_any_route_and_serves(board: ContainerAppliance, fir
     code, said = install(board, first_bundle, "--key", f"{STICK}/publisher.pub")
     assert code == 0, said
     say(f"offline bundle with an image: from the stick to READY {time.monotonic() - began:.1f} s")
-    assert serving_version(board) == edgellm.__version__
+    assert board.serving_version() == edgellm.__version__
     assert board.chat().status_code == 200
     assert board.device.unit(UNIT, "UnitFileState")["UnitFileState"] == "generated"
     listed = releases_of(board)
@@ -137,31 +133,13 @@ def test_it_installs_without_any_route_and_serves(board: ContainerAppliance, fir
     board.wait_until_it_answers()
 
 
-def test_a_report_knows_the_container_and_no_key(board: ContainerAppliance) -> None:
-    (key,) = [
-        line for line in board.command("keys", "add", "canary").output.splitlines() if line.startswith("edgellm-")
-    ]
-    board.drop_in("60-careless", f"[Service]\nExecStartPre=/bin/echo {key}\n")
-    board.device.run("systemctl", "restart", UNIT)
-    texts = report_of(board).texts
-    assert key in board.journal()
-    assert [name for name, text in texts.items() if key in text] == []
-    assert "[removed]" in texts["journal/edgellm.service.txt"]
-    for name in ("engines/engines.json", "service/models.json"):
-        assert MODEL in texts[name], name
-    assert edgellm.__version__ in texts["releases/version.txt"]
-    assert "container" in texts["releases/releases.json"]
-    assert [name for name, text in texts.items() if "not known: " in text] == []
-    board.drop_in("60-careless", "")
-
-
 def test_a_bundle_upgrades_an_earlier_install_and_goes_back(
     board: ContainerAppliance, publisher: Publisher, images: ImageReleases, say: Say
 ) -> None:
     publisher.bundle("later", "--image-archive", images.archive("later", LATER))
     code, said = install(board, "later")
     assert code == 0, said
-    assert serving_version(board) == LATER
+    assert board.serving_version() == LATER
     assert board.chat().status_code == 200
     listed = releases_of(board)
     assert listed["current"]["version"] == LATER
@@ -169,7 +147,7 @@ def test_a_bundle_upgrades_an_earlier_install_and_goes_back(
     say(f"containers: down {listed['last']['downtime_seconds']:.1f} s in an upgrade")
     back = upgrade(board, "--rollback")
     assert back.code == 0, back.output
-    assert serving_version(board) == edgellm.__version__
+    assert board.serving_version() == edgellm.__version__
     assert board.chat().status_code == 200
 
 
@@ -190,10 +168,10 @@ def test_a_registry_s_digest_upgrades_too(
     board.device.run("systemd-run", "--unit=registry", "--quiet", *served)
     upgraded = upgrade(board, name)
     assert upgraded.code == 0, upgraded.output
-    assert serving_version(board) == LATER
+    assert board.serving_version() == LATER
     assert board.chat().status_code == 200
     assert upgrade(board, "--rollback").code == 0
-    assert serving_version(board) == edgellm.__version__
+    assert board.serving_version() == edgellm.__version__
 
 
 def test_a_bundle_whose_image_is_broken_is_undone(
@@ -204,7 +182,19 @@ def test_a_bundle_whose_image_is_broken_is_undone(
     before = images_of(board)
     code, said = install(board, "broken")
     assert code == 76, said
-    assert serving_version(board) == edgellm.__version__
+    assert board.serving_version() == edgellm.__version__
     assert board.chat().status_code == 200
     assert CURRENT in before
     assert sorted(images_of(board)) == sorted(before)
+
+
+def test_a_report_knows_the_container_and_holds_no_prompt_and_no_key(board: ContainerAppliance) -> None:
+    drop_in = ("/etc/containers/systemd/edgellm.container.d/50-token.conf", "[Container]\nEnvironment=")
+    canaries = plant(board, token_drop_in=drop_in)
+    report = report_of(board)
+    check_report(board, report, canaries)
+    for name in ("engines/engines.json", "service/models.json"):
+        assert MODEL in report.texts[name], name
+    assert edgellm.__version__ in report.texts["releases/version.txt"]
+    assert "container" in report.texts["releases/releases.json"]
+    assert [name for name, text in report.texts.items() if "not known: " in text] == []

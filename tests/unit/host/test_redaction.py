@@ -63,10 +63,47 @@ def test_every_pairing_code_is_a_secret(redaction: Redaction) -> None:
 def test_what_comes_with_a_url_or_a_header_is_a_secret(redaction: Redaction) -> None:
     assert "word" not in redaction.text("fetched https://name:word@hub.example/model")
     assert "short" not in redaction.text("authorization: bearer short")
+    assert "word" not in redaction.text("fetched https://name:w@word@hub.example/model")
+    assert "d29yZDp3b3Jk" not in redaction.text('{"Authorization": "Basic d29yZDp3b3Jk"}')
+    assert "word" not in redaction.text('{"x-api-key": "word"}')
+    for name in ("token", "access_token", "X-Amz-Signature", "X-Amz-Credential", "api-key", "sig"):
+        said = redaction.text(f'GET "https://cdn.example/model.gguf?{name}=word&part=1" failed')
+        assert said == f'GET "https://cdn.example/model.gguf?{name}=[removed]&part=1" failed'
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("etc/edgellm/edgellm.toml", 'hub_token = "swordfish"\n'),
+        ("etc/edgellm/edgellm.toml", "tokens = ['another-one', 'swordfish']\n"),
+        ("etc/environment", "HF_TOKEN=swordfish\n"),
+        ("etc/systemd/system/edgellm.service.d/50-token.conf", '[Service]\nEnvironment="HF_TOKEN=swordfish" LEVEL=1\n'),
+        ("etc/systemd/system/edgellm.service.d/50-proxy.conf", "Environment=HTTPS_PROXY=http://me:swordfish@proxy:1\n"),
+        ("etc/containers/systemd/edgellm.container.d/50-token.conf", "[Container]\nEnvironment=HF_TOKEN=swordfish\n"),
+    ],
+)
+def test_what_an_administrator_wrote_down_as_a_secret_is_one_everywhere(tmp_path: Path, file: str, text: str) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    redaction = Redaction.of_host(HostPaths(tmp_path))
+    assert redaction.text("the hub did not take swordfish, on port 8000") == (
+        "the hub did not take [removed], on port 8000"
+    )
+
+
+def test_a_number_of_tokens_is_no_secret_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "etc/edgellm").mkdir(parents=True)
+    (tmp_path / "etc/edgellm/edgellm.toml").write_text("[generation]\nmax_new_tokens = 16777216\n")
+    text = "memory_bytes 16777216"
+    assert Redaction.of_host(HostPaths(tmp_path)).text(text) == text
 
 
 def test_the_rest_stays(redaction: Redaction) -> None:
-    text = "model smollm2: ready after 1.2 s, sha256:abc, client phone, MIIBpublic, edgellm-prewarm.service: done\n"
+    text = (
+        "model smollm2: ready after 1.2 s, sha256:abc, client phone, MIIBpublic, edgellm-prewarm.service: done\n"
+        "https://edgellm-1a2b.local:8000/v1/models?limit=2 for operator@laptop: 7 tokens, a basic one\n"
+    )
     assert redaction.text(text) == text
 
 
