@@ -44,7 +44,11 @@ if [ -z "$verify_only" ] && ! python3 -c 'import sys; sys.exit(sys.version_info 
 fi
 command -v ssh-keygen >/dev/null || refuse 69 "ssh-keygen is not here, and checks the signature — install openssh-client"
 
-work=$(mktemp -d)
+no_room() {
+    refuse 73 "${TMPDIR:-/tmp} takes no copy of the bundle's manifest — make room there, or set TMPDIR"
+}
+
+work=$(mktemp -d 2>/dev/null) || no_room
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
@@ -62,7 +66,10 @@ for name in manifest.json manifest.json.sig; do
     [ -f "$here/$name" ] && [ ! -L "$here/$name" ] || refuse 77 "$here/$name is missing — copy the bundle anew"
 done
 # A copy: a stick may not give the same bytes twice.
-cp "$here/manifest.json" "$here/manifest.json.sig" "$work/"
+cp "$here/manifest.json" "$here/manifest.json.sig" "$work/" 2>/dev/null || no_room
+# And lists of its files are made below.
+cat "$work/manifest.json" "$work/manifest.json" "$work/manifest.json" 2>/dev/null >"$work/room" || no_room
+rm "$work/room"
 ssh-keygen -Y verify -f "$work/allowed" -I edgellm -n edgellm-bundle -s "$work/manifest.json.sig" \
     <"$work/manifest.json" >"$work/said" 2>&1 ||
     refuse 77 "$here/manifest.json is not signed by a key that this machine trusts, or was changed"

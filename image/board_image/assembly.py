@@ -15,25 +15,31 @@ from board_image.board import Board
 from board_image.contents import IMAGE_FOLDER, Entry, Inputs, contents_of, sizes_by_part, wheel_name
 from edgellm import __version__
 from edgellm.errors import ConfigError
+from edgellm.host.disk_room import require_room
 
 FORMAT = 1
 ARCHIVE, MANIFEST, SBOM, SUMS = "overlay.tar", "manifest.json", "sbom.cdx.json", "SHA256SUMS"
 ENTRY_UNIX_SECONDS = 315_532_800  # 1980-01-01: of every file, whenever it is assembled
 FOLDER_MODE = 0o755
 SBOM_VERSION = "1.6"
+ENTRY_ROOM_BYTES = 4_096  # of a file in the archive, manifest and SBOM, at most
 
 
 def assemble(board: Board, inputs: Inputs, output: Path) -> dict[str, Any]:
     """Fill the new folder ``output``; its manifest. Raises ConfigError."""
     entries = contents_of(board, inputs)
+    if output.exists():
+        raise ConfigError(f"{output} is there already — name a new folder")
+    require_room(output, sum(entry.size_bytes + ENTRY_ROOM_BYTES for entry in entries), "the image")
     manifest = _manifest(board, inputs, entries)
     manifest_bytes = _json(manifest)
     inside = [*entries, Entry(f"{IMAGE_FOLDER}/{MANIFEST}", "system", manifest_bytes)]
     unfinished = output.with_name(f".{output.name}.unfinished")
     try:
-        if output.exists():
-            raise ConfigError(f"{output} is there already — name a new folder")
         unfinished.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigError(f"{output}: {error.strerror} — name a new folder where one can be made") from None
+    try:
         try:
             files = {MANIFEST: manifest_bytes, SBOM: _json(_sbom(board, manifest))}
             for name, content in files.items():

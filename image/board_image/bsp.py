@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from board_image.board import Bsp
-from edgellm.errors import ConfigError
+from edgellm.errors import ConfigError, HostSpaceError
 
 RELEASE_FILES = ("rootfs/etc/nv_tegra_release", "nv_tegra/bsp_version")
 APPLIED_MARKS = ("rootfs/etc/nv_tegra_release", "rootfs/etc/passwd")
@@ -111,8 +111,9 @@ def free_bytes(folder: Path) -> int:
 def check_space(folder: Path, bsp: Bsp, image_bytes: int, free: int) -> Finding:
     needed = int(bsp.free_gb * BYTES_PER_GB) + image_bytes
     if free < needed:
-        raise ConfigError(
-            f"{folder} has {free / BYTES_PER_GB:.1f} GB free, and flashing needs {needed / BYTES_PER_GB:.1f} GB"
+        raise HostSpaceError(
+            f"{folder} has {free / BYTES_PER_GB:.1f} GB free, and flashing needs {needed / BYTES_PER_GB:.1f} GB — make "
+            "room there, or unpack the BSP on another disk"
         )
     return Finding("free space", f"{free / BYTES_PER_GB:.1f} GB of {needed / BYTES_PER_GB:.1f} GB needed")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from board_image.board import Board
-from edgellm.errors import ConfigError
+from edgellm.errors import ConfigError, ReleaseSourceError
 from edgellm.host.archives import ImageArchive, require_engine_archive
 from edgellm.host.configuration_check import check_configuration
 from edgellm.host.source import is_wheel_for, wheel_platform
@@ -79,7 +79,7 @@ class _Unseen(Target):
 
 
 def contents_of(board: Board, inputs: Inputs) -> Sequence[Entry]:
-    """Sorted by name. Raises ConfigError that names the file which is not what it should be."""
+    """Sorted by name. Raises ReleaseSourceError that names the input which is not what it should be, or ConfigError."""
     _check(board, inputs)
     entries: dict[str, Entry] = {}
     for entry in (*_system(board, inputs), *_overlay(), *_payload(inputs)):
@@ -158,10 +158,10 @@ def _check(board: Board, inputs: Inputs) -> None:
         raise ConfigError("give either --container FILE or --wheels FOLDER")
     for path in (inputs.container, inputs.config, *inputs.engines):
         if path is not None and not path.is_file():
-            raise ConfigError(f"{path} is not there, or is no file")
+            raise ReleaseSourceError(f"{path} is not there, or is no file")
     for folder in (inputs.wheels, *inputs.models):
         if folder is not None and not folder.is_dir():
-            raise ConfigError(f"{folder} is not there, or is no folder")
+            raise ReleaseSourceError(f"{folder} is not there, or is no folder")
     if inputs.container is not None:
         _check_container(inputs.container, board)
     for engine in inputs.engines:
@@ -169,7 +169,7 @@ def _check(board: Board, inputs: Inputs) -> None:
     if inputs.wheels is not None:
         own = [wheel for wheel in _wheels(inputs) if wheel_name(wheel.name)[0] == "edgellm"]
         if len(own) != 1:
-            raise ConfigError(f"{inputs.wheels} must have exactly one wheel of edgellm, and has {len(own)}")
+            raise ReleaseSourceError(f"{inputs.wheels} must have exactly one wheel of edgellm, and has {len(own)}")
         for wheel in _wheels(inputs):
             _check_platform(wheel, board)
     if inputs.config is not None:
@@ -177,18 +177,18 @@ def _check(board: Board, inputs: Inputs) -> None:
     names = [path.name for path in (*inputs.engines, *inputs.models)]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"two engines or models are called {name} — rename one")
+            raise ReleaseSourceError(f"two engines or models are called {name} — rename one")
 
 
 def _check_platform(wheel: Path, board: Board) -> None:
     if not is_wheel_for(wheel, board.architecture):
-        raise ConfigError(f"{wheel} is for {wheel_platform(wheel)}, and {board.name} is {board.architecture}")
+        raise ReleaseSourceError(f"{wheel} is for {wheel_platform(wheel)}, and {board.name} is {board.architecture}")
 
 
 def _check_container(archive: Path, board: Board) -> None:
     found = ImageArchive.read(archive).architecture
     if found != board.architecture:
-        raise ConfigError(
+        raise ReleaseSourceError(
             f"{archive} is for {found}, and {board.name} is {board.architecture} — build the container image on a "
             "machine of that kind"
         )

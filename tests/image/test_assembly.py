@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import time
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -130,6 +132,10 @@ def test_units_are_those_of_edgellm_install_and_are_wanted_at_boot(tmp_path: Pat
             assert (entries[name].content, entries[name].mode) == (file.content, file.mode), name
     for unit in ("edgellm", "edgellm-prewarm", "edgellm-first-boot", "edgellm-pairing-notice", "edgellm-device-facts"):
         assert entries[f"{WANTS}/{unit}.service"].link == f"/{UNITS}/{unit}.service"
+    preset = (entries["usr/local/lib/systemd/system-preset/80-edgellm.preset"].content or b"").decode()
+    patterns = re.findall(r"(?m)^enable (\S+)$", preset)
+    wanted = [name.rpartition("/")[2] for name in entries if ".wants/" in name]
+    assert [unit for unit in wanted if not any(fnmatch(unit, pattern) for pattern in patterns)] == []
     # A root file system may come with an id of its own for D-Bus, which systemd would make that of every board.
     assert entries["var/lib/dbus/machine-id"].link == "/etc/machine-id"
     assert entries["etc/machine-id"].content == b""
@@ -204,28 +210,46 @@ def test_the_command_prints_sizes_and_names_what_is_wrong(tmp_path: Path, wheels
     assert "wheels" in good.stdout
     assert "system" in good.stdout
     cases = {
-        "there is no board 'jetson-nano'": ("jetson-nano", "--wheels", wheels),
-        "give either --container FILE or --wheels FOLDER": ("generic-x86_64",),
-        f"{tmp_path}/absent is not there": ("generic-x86_64", "--wheels", tmp_path / "absent"),
-        "linux_x86_64, and jetson-orin-nx is aarch64": ("jetson-orin-nx", "--wheels", wheels),
-        "must have exactly one wheel of edgellm, and has 0": ("generic-x86_64", "--wheels", tmp_path),
-        "missing.tar.zst is not there": (
-            "generic-x86_64",
-            "--wheels",
-            wheels,
-            "--engine",
-            tmp_path / "missing.tar.zst",
-        ),
-        "is there already": ("generic-x86_64", "--wheels", wheels, "--output", tmp_path / "image"),
+        "there is no board 'jetson-nano'": (78, "jetson-nano", "--wheels", wheels),
+        "give either --container FILE or --wheels FOLDER": (78, "generic-x86_64"),
+        f"{tmp_path}/absent is not there": (66, "generic-x86_64", "--wheels", tmp_path / "absent"),
+        "own.toml is not there": (66, "generic-x86_64", "--wheels", wheels, "--config", tmp_path / "own.toml"),
+        "linux_x86_64, and jetson-orin-nx is aarch64": (66, "jetson-orin-nx", "--wheels", wheels),
+        "must have exactly one wheel of edgellm, and has 0": (66, "generic-x86_64", "--wheels", tmp_path),
+        "missing.tar.zst is not there": (66, "generic-x86_64", "--wheels", wheels, "--engine", "missing.tar.zst"),
+        "is there already": (78, "generic-x86_64", "--wheels", wheels, "--output", tmp_path / "image"),
     }
-    for text, arguments in cases.items():
+    for text, (code, *arguments) in cases.items():
         output = () if "--output" in arguments else ("--output", tmp_path / "new")
         refused = build(*arguments, *output)
-        assert refused.returncode == 78, (text, refused.stderr)
+        assert refused.returncode == code, (text, refused.stderr)
+        assert refused.stderr.count("\n") == 1
         assert text in refused.stderr
         assert "Traceback" not in refused.stderr
         assert not (tmp_path / "new").exists()
     assert build("generic-x86_64").returncode == 64
+
+
+def test_what_does_not_fit_is_refused_with_both_numbers_before_it_is_read(tmp_path: Path, wheels: Path) -> None:
+    model = tmp_path / "large"
+    model.mkdir()
+    with (model / "model.gguf").open("wb") as sparse:
+        sparse.truncate(8 * 10**12)
+    refused = build("generic-x86_64", "--wheels", wheels, "--model", model, "--output", tmp_path / "new")
+    assert refused.returncode == 73
+    numbers = r"needs up to 80000\d\d\.\d MB, and \d+\.\d MB are free"
+    said = rf"image/build: {tmp_path}/new: the image {numbers} — make room, or name another folder\n"
+    assert re.fullmatch(said, refused.stderr)
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_output_that_cannot_be_made_is_named(tmp_path: Path, wheels: Path) -> None:
+    (tmp_path / "file").touch()
+    refused = build("generic-x86_64", "--wheels", wheels, "--output", tmp_path / "file/new")
+    assert refused.returncode == 78
+    assert refused.stderr == (
+        f"image/build: {tmp_path}/file/new: Not a directory — name a new folder where one can be made\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -307,7 +331,7 @@ def test_archives_that_no_board_of_the_kind_could_run_are_refused(tmp_path: Path
         (("generic-x86_64", "--wheels", wheels, "--engine", no_archive), f"{no_archive} is no engine's archive"),
     ):
         refused = build(*given, "--output", tmp_path / "new")
-        assert refused.returncode in (66, 78)
+        assert refused.returncode == 66
         assert text in refused.stderr
         assert refused.stderr.count("\n") == 1
         assert not (tmp_path / "new").exists()

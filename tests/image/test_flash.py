@@ -17,7 +17,7 @@ from board_image.assembly import assemble
 from board_image.board import board_names, read_board
 from board_image.bsp import BspFolder, check_recovery_device, check_space
 from board_image.contents import Inputs
-from edgellm.errors import ConfigError
+from edgellm.errors import ConfigError, HostSpaceError
 
 FLASH = Path(__file__).resolve().parents[2] / "image/flash"
 JETSONS = [name for name in board_names() if name.startswith("jetson")]
@@ -88,10 +88,10 @@ class FlashingHost:
             command, capture_output=True, text=True, check=False, env={**os.environ, **places, **environ}
         )
 
-    def refused(self, *options: str, dry_run: bool = True, **environ: str) -> str:
+    def refused(self, *options: str, dry_run: bool = True, code: int = 78, **environ: str) -> str:
         """What is said; nothing was touched."""
         done = self.flash(*(["--dry-run"] if dry_run else []), *options, **environ)
-        assert done.returncode == 78, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         assert done.stderr.count("\n") == 1
         assert not self.was_called
         assert not (self.tegra / "rootfs/usr").exists()
@@ -185,8 +185,8 @@ def test_a_damaged_image_is_refused_by_name(host: FlashingHost) -> None:
 def test_a_host_that_cannot_flash_is_told_why(host: FlashingHost) -> None:
     """Without --dry-run too: all is checked before anything is unpacked."""
     for dry_run in (True, False):
-        said = host.refused(dry_run=dry_run, FREE_BYTES=str(39 * 10**9), HOST_USER="0")
-        assert f"{host.tegra} has 39.0 GB free, and flashing needs 40.0 GB" in said
+        said = host.refused(dry_run=dry_run, code=73, FREE_BYTES=str(39 * 10**9), HOST_USER="0")
+        assert f"{host.tegra} has 39.0 GB free, and flashing needs 40.0 GB — make room there" in said
         said = host.refused(dry_run=dry_run, HOST_MACHINE="aarch64", HOST_USER="0")
         assert "NVIDIA's flashing tools run on x86_64, and this machine is aarch64" in said
         (host.programs / "lsusb").rename(host.programs / "away")
@@ -208,7 +208,7 @@ def test_a_tool_that_fails_is_said_with_its_code(host: FlashingHost) -> None:
 def test_too_little_space_and_several_devices_are_told_apart() -> None:
     bsp = read_board("jetson-agx-orin").bsp
     assert bsp is not None
-    with pytest.raises(ConfigError, match=r"has 39\.9 GB free, and flashing needs 41\.0 GB"):
+    with pytest.raises(HostSpaceError, match=r"has 39\.9 GB free, and flashing needs 41\.0 GB"):
         check_space(Path("/"), bsp, 10**9, int(39.9 * 10**9))
     assert "41.0 GB needed" in check_space(Path("/"), bsp, 10**9, 50 * 10**9).found
     assert check_recovery_device(bsp, "Bus 1 Device 2: ID 0955:7223 NVIDIA Corp.").found == "0955:7223"

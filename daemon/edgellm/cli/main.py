@@ -158,6 +158,9 @@ def _show_what_the_terminal_cannot() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+OTHER_NAMES = {"rollback": "upgrade --rollback", "update": "upgrade", "resume": "upgrade --resume"}  # as people say it
+
+
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
@@ -165,7 +168,8 @@ def _dispatch(words: list[str]) -> int:
     if words[0] in ("-V", "--version"):
         words = ["version"]
     if words[0] not in VERBS:
-        raise UsageError(f"there is no verb {words[0]!r} — the verbs are {', '.join(VERBS)}")
+        meant = f"it is edgellm {OTHER_NAMES[words[0]]}; " if words[0] in OTHER_NAMES else ""
+        raise UsageError(f"there is no verb {words[0]!r} — {meant}the verbs are {', '.join(VERBS)}")
     namespace = parser_of(words[0]).parse_args(words[1:])
     return VERBS[words[0]].load().run(namespace)
 

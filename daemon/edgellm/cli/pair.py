@@ -26,7 +26,7 @@ def run(namespace: argparse.Namespace) -> int:
     from edgellm.service.pairing.client import BoardAddress, pair
     from edgellm.service.pairing.code import PairingCode
 
-    if namespace.code is not None and _is_code(namespace.host):
+    if _is_code(namespace.host):
         raise UsageError("the board's name comes first, then its code — edgellm pair HOST CODE")
     host, port = _host_and_port(namespace.host)
     code = PairingCode.read(namespace.code or _asked())

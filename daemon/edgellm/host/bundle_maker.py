@@ -32,6 +32,7 @@ from edgellm.host.bundle_manifest import (
     verify_files,
 )
 from edgellm.host.configuration_check import check_configuration
+from edgellm.host.disk_room import MEGABYTE_BYTES, require_room
 from edgellm.host.option_types import named_path
 from edgellm.host.signature import sign
 from edgellm.host.source import (
@@ -54,7 +55,7 @@ FIXED_TIME_SECONDS = 315532800  # 1980-01-01, the first that every archive forma
 ARCHITECTURES = ("x86_64", "aarch64", "any")
 FILE_MODE, PROGRAM_MODE, FOLDER_MODE = 0o644, 0o755, 0o755
 EXIT_INTERRUPTED = 130
-MEGABYTE_BYTES = 1_000_000
+FILE_ROOM_BYTES = 4_096  # what a file takes beside its content, at most, in the manifest too
 # What install.sh reads from the manifest with sed.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@/-]*")
 
@@ -131,13 +132,23 @@ def make_bundle(chosen: argparse.Namespace) -> BundleManifest:
         raise ReleaseSourceError("nothing would be installed — give --wheels, --image-archive or both")
     version = _version_of(chosen)
     _check(chosen, version)
-    output.mkdir(parents=True)
+    contents = list(_contents(chosen))
+    made = {HOST_TOOL: _host_tool()}
+    if chosen.sbom is None:
+        made[SBOM] = _bill_of_materials(version, [path for name, path in contents if name.startswith(f"{WHEELS}/")])
+    size_bytes = sum(path.stat().st_size for _, path in contents) + sum(map(len, made.values()))
+    for place in (output, chosen.archive):
+        if place is not None:
+            require_room(place, size_bytes + (len(contents) + len(made)) * FILE_ROOM_BYTES, "the bundle")
     try:
-        for name, source in _contents(chosen):
+        output.mkdir(parents=True)
+    except OSError as error:
+        raise ReleaseSourceError(f"{output}: {error.strerror} — name a folder that can be made") from None
+    try:
+        for name, source in contents:
             _put(source, output / name)
-        _write(output / HOST_TOOL, _host_tool())
-        if chosen.sbom is None:
-            _write(output / SBOM, _bill_of_materials(version, sorted((output / WHEELS).glob("*.whl"))))
+        for name, content in made.items():
+            _write(output / name, content)
         files = {name: BundleFile((output / name).stat().st_size, sha256_of(output / name)) for name in _names(output)}
         manifest = BundleManifest(version, chosen.architecture, chosen.floor, files)
         _write(output / MANIFEST, manifest_text(manifest).encode())

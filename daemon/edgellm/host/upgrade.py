@@ -5,7 +5,6 @@ Each step is written down before and after it, so that what a power cut left is 
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +14,6 @@ from typing import TypeVar
 from edgellm.durable_file import write_durably
 from edgellm.errors import (
     EdgeLLMError,
-    HostSpaceError,
     ReleaseSourceError,
     ServiceDownError,
     UpgradeError,
@@ -23,6 +21,7 @@ from edgellm.errors import (
     VersionFloorError,
 )
 from edgellm.host.bundle_extras import bring_extras
+from edgellm.host.disk_room import require_room
 from edgellm.host.engine_pins import let_go, pin_present
 from edgellm.host.host_state import HostState, Journey, Step, StepState
 from edgellm.host.paths import HostPaths
@@ -38,7 +37,6 @@ from edgellm.host.versions import Version
 READY_DEADLINE_SECONDS = 1800.0  # large models load from slow disks
 SPARE_BYTES = 200_000_000  # the service writes too
 KEPT_RELEASES = 2
-MEGABYTE_BYTES = 1_000_000
 
 
 T = TypeVar("T")
@@ -398,13 +396,7 @@ class Upgrade:
     def _refuse_without_room(self, source: Source) -> None:
         needed_bytes, place = self._releases.needed_bytes(source)
         needed_bytes += SPARE_BYTES
-        free_bytes = shutil.disk_usage(place).free
-        if free_bytes < needed_bytes:
-            needed, free = (round(size_bytes / MEGABYTE_BYTES) for size_bytes in (needed_bytes, free_bytes))
-            raise HostSpaceError(
-                f"{place}: the release needs up to {needed} MB, and {free} MB are free — make room, or "
-                "keep fewer releases (--keep)"
-            )
+        require_room(place, needed_bytes, "the release", "make room, or keep fewer releases (--keep)")
 
 
 def _known(journey: Journey) -> Release:

@@ -55,6 +55,11 @@ def test_an_unknown_verb_names_the_verbs(capsys: pytest.CaptureFixture[str]) -> 
     assert err_of(capsys).startswith("edgellm: there is no verb 'frob' — the verbs are serve, chat")
 
 
+def test_a_verb_that_people_say_is_told_by_the_name_that_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rollback"]) == 64
+    assert "there is no verb 'rollback' — it is edgellm upgrade --rollback; the verbs are " in err_of(capsys)
+
+
 def test_a_terminal_without_a_character_gets_its_escape(tmp_path: Path) -> None:
     (tmp_path / "edgellm.toml").write_text("[server]\ncors_origins = ['http://wäre.example…']\n", encoding="utf-8")
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}

@@ -19,6 +19,7 @@ CODE = str(PairingCode.make())
         ([], 64, "the following arguments are required: HOST"),
         (["board", "12345"], 78, "a pairing code has 20 letters and digits, and this has 5"),
         ([CODE, "board"], 64, "the board's name comes first, then its code"),
+        ([CODE], 64, "the board's name comes first, then its code"),
         (["http://board:8000", CODE], 64, "'http://board:8000' is no board's name or address — for example"),
         (["https://board:8000/v1", CODE], 64, "is no board's name or address"),
         (["board:99999", CODE], 64, "'board:99999' is no board's name or address"),

@@ -256,6 +256,7 @@ MISTAKES = [
     (["--wheels", "/nowhere"], 66, "--wheels /nowhere is no folder that is there"),
     (["--wheels", "model"], 66, "--wheels model needs one wheel of edgellm, and has 0"),
     (["--wheels", "wheels", "--architecture", "arm64"], 64, "choose from 'x86_64', 'aarch64', 'any'"),
+    (["--wheels", "damaged"], 66, "image/bundle: damaged/edgellm-0.2.0-py3-none-any.whl is damaged — get it anew"),
     (["--wheels", "of-arm", "--architecture", "x86_64"], 66, "is for linux_aarch64, and the bundle for x86_64"),
     (["--wheels", "of-arm", "--architecture", "any"], 66, "is for linux_aarch64, and the bundle for any"),
     (["--image-archive", "/nowhere"], 66, "/nowhere is no file that is there"),
@@ -277,6 +278,7 @@ MISTAKES = [
     (["--wheels", "wheels", "--config", "/nowhere"], 66, "/nowhere is no file that is there"),
     (["--wheels", "wheels", "--config", "model/model.gguf"], 78, "model/model.gguf is no valid TOML"),
     (["--wheels", "wheels", "--config", "wrong.toml"], 78, "wrong.toml: unknown key server.prot — did you mean"),
+    (["--wheels", "wheels", "--model", "large"], 73, "bundle: the bundle needs up to 80000"),
     (["--wheels", "wheels", "--floor", "new"], 66, "--floor: 'new' is no version"),
     (["--wheels", "wheels", "--floor", "0.2.1"], 66, "--floor 0.2.1 would refuse this very release, which is 0.2.0"),
     (
@@ -298,6 +300,10 @@ def test_what_cannot_be_bundled_is_said(
     (tmp_path / "of-arm/edgellm-0.2.0-cp312-cp312-linux_aarch64.whl").touch()
     container_archive(tmp_path / "arm.tar", architecture="arm64", version="0.2.0")
     container_archive(tmp_path / "newer.tar", architecture="arm64", version="0.3.0")
+    with (tmp_path / "large").open("wb") as sparse:
+        sparse.truncate(8 * 10**12)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged/edgellm-0.2.0-py3-none-any.whl").write_bytes(b"no wheel")
     (tmp_path / "wrong.toml").write_text("[server]\nprot = 1\n")
     refused = run_bundle("bundle", "--sign", str(signing_key), *arguments, folder=tmp_path)
     assert refused.returncode == code, refused.stderr
@@ -305,6 +311,27 @@ def test_what_cannot_be_bundled_is_said(
     assert refused.stderr.startswith("image/bundle: ")
     assert refused.stderr.count("\n") == 1
     assert not (tmp_path / "bundle").exists()
+
+
+def test_an_output_that_cannot_be_made_is_named(tmp_path: Path, signing_key: Path) -> None:
+    make_inputs(tmp_path)
+    refused = run_bundle("edgellm.toml/b", "--wheels", "wheels", "--sign", str(signing_key), folder=tmp_path)
+    assert refused.returncode == 66
+    assert refused.stderr == "image/bundle: edgellm.toml/b: Not a directory — name a folder that can be made\n"
+
+
+def test_install_says_that_it_has_no_room_to_look(whole: Path, signing_key: Path) -> None:
+    refused = subprocess.run(
+        ["sh", str(whole / "install.sh"), "--verify-only", "--key", f"{signing_key}.pub"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": "/nowhere"},
+    )
+    assert refused.returncode == 73
+    assert refused.stderr == (
+        "install: /nowhere takes no copy of the bundle's manifest — make room there, or set TMPDIR\n"
+    )
 
 
 def test_a_signature_that_cannot_be_made_leaves_no_bundle(tmp_path: Path, signing_key: Path) -> None:

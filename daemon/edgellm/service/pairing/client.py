@@ -139,7 +139,10 @@ def _ask(address: BoardAddress, path: str, body: Mapping[str, object], context: 
         ) from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
-        raise DaemonUnreachableError(f"no board answers at {address} ({reason})") from None
+        raise DaemonUnreachableError(
+            f"no board answers at {address} ({reason}) — is it switched on and ready, on the same network, and is this "
+            "its port?"
+        ) from None
     finally:
         connection.close()
     try:
