@@ -40,10 +40,11 @@ class EngineContext:
         """Each model that is meant, with its builder and what is asked of it."""
         from edgellm.config.model_kind import WITHOUT_TEXT
         from edgellm.service.model_builds import build_of
-        from edgellm.service.models import kind_of
+        from edgellm.service.model_kinds import kind_of, speaks_on_tensorrt
 
         for model in self.settings.served_models:
-            if kind_of(model, self.settings) in WITHOUT_TEXT:  # its files are what is loaded
+            has_engine = kind_of(model, self.settings) not in WITHOUT_TEXT or speaks_on_tensorrt(model, self.settings)
+            if not has_engine:  # its files are what is loaded
                 continue
             yield (model, *build_of(model, self.settings, self.store, on_progress, download=download))
 

@@ -54,7 +54,8 @@ class ModelSettings(Section):
         default="auto",
         description="What it is for: `chat` (text), `embeddings`, `asr` (speech recognition by a Whisper model in "
         "CTranslate2's format, which needs the `audio` extra) or `tts` (speech by a Piper voice, which needs the "
-        "`speech` extra). `auto` goes by the source; a model that makes text and embeddings then does both.",
+        "`speech` extra, or by a speech model on TensorRT). `auto` goes by the source; a model that makes text and "
+        "embeddings then does both.",
     )
     aliases: Annotated[tuple[ModelName, ...], Field(max_length=limits.ALIASES_MAX)] = Field(
         default=(),

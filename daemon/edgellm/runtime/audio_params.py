@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Final
 
-from edgellm.errors import UnsupportedParameterError
+from edgellm.errors import RequestError, UnsupportedParameterError
+
+# Whole numbers where the least is one. A codec frame is 80 ms: the longest is what a runtime's default allows 16 times.
+_BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
+    "talker_temperature": (0.0, 5.0),
+    "talker_top_k": (0, 65_536),
+    "talker_top_p": (0.0, 1.0),
+    "repetition_penalty": (0.1, 10.0),
+    "max_audio_length": (1, 65_536),
+    "codec_chunk_frames": (1, 1_024),
+    "talker_prefill_threshold": (1, 1_024),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +37,16 @@ class AudioParams:
     codec_chunk_frames: int = 10
     talker_prefill_threshold: int = 4
     speed: float = 1.0
+
+    def check(self) -> None:
+        """Raise RequestError for a value that no talker can be sampled with."""
+        for name, (least, most) in _BOUNDS.items():
+            value = getattr(self, name)
+            is_number = not isinstance(value, bool) and isinstance(
+                value, int if isinstance(least, int) else (int, float)
+            )
+            if not is_number or not least <= value <= most:
+                raise RequestError(f"{name} must be {least} to {most}.", param=name)
 
     def check_no_talker(self) -> None:
         """Raise UnsupportedParameterError for what only a model with a talker can do."""

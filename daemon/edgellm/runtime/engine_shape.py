@@ -8,6 +8,7 @@ from dataclasses import replace
 from edgellm.engines.tensorrt.engine_metadata import EngineMetadata
 from edgellm.engines.tensorrt.layout import EngineLayout
 from edgellm.engines.tensorrt.speculation import NO_METHOD
+from edgellm.engines.tensorrt.speech_checkpoint import SPEECH_MODEL_TYPE
 from edgellm.errors import ConfigError
 from edgellm.runtime.length_limits import LengthLimits
 from edgellm.runtime.llm_options import (
@@ -19,7 +20,6 @@ from edgellm.runtime.llm_options import (
 
 _log = logging.getLogger(__name__)
 
-SPEECH_MODEL_TYPE = "qwen3_tts"
 SPEECH_NEEDS_BLOCKING = (
     "in-flight batching serves text only, so the engines of its speech were not loaded: start without "
     "enable_in_flight_batching to use them"

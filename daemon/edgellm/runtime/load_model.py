@@ -1,4 +1,4 @@
-"""load_model: the class that fits a model: TTS for a Piper voice, else by the checkpoint's own ``model_type``."""
+"""load_model: the class that fits a model: TTS for what only speaks, else by the checkpoint's own ``model_type``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from edgellm.engines.checkpoint_names import CONFIG_FILE
 from edgellm.engines.json_file import read_object
 from edgellm.engines.piper_voice import is_piper_voice
 from edgellm.engines.source import ModelSource, SourceKind, resolve
+from edgellm.engines.tensorrt.speech_checkpoint import MAX_CONFIG_BYTES, SPEECH_MODEL_TYPE
 from edgellm.errors import ConfigError
 from edgellm.runtime.llm import LLM
 from edgellm.runtime.llm_options import DEFAULT_READ_ONLY_ENGINE_DIRS, path_text
 from edgellm.runtime.tts import TTS
-
-SPEECH_MODEL_TYPE = "qwen3_tts"
-MAX_CONFIG_BYTES = 1 << 20
 
 
 def load_model(model: str | os.PathLike[str], **options: Any) -> LLM | TTS:

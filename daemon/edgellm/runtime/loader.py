@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -12,6 +13,7 @@ from typing import cast
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.cache_directory import default_cache_dir, engines_dir, models_dir, require_folder
 from edgellm.engines.embedding_output import embedding_output
+from edgellm.engines.lease import Lease
 from edgellm.engines.native_builder import has_engine_of_gguf
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.engines.source import ModelSource, SourceKind, resolve
@@ -28,7 +30,7 @@ from edgellm.runtime.length_limits import LengthLimits
 from edgellm.runtime.llm_options import LLMOptions
 from edgellm.runtime.load_admission import require_memory_for_load
 from edgellm.runtime.loaded_model import BundleLayout, LoadedModel
-from edgellm.runtime.modules import RuntimeChoice, runtime_for, select_runtime
+from edgellm.runtime.modules import RuntimeChoice, SelectedRuntime, runtime_for, select_runtime
 from edgellm.runtime.native_request import EXTENSION_PARAMETERS
 from edgellm.runtime.process_memory import return_freed_memory
 from edgellm.runtime.prompt_front_end import TokenisingFrontEnd
@@ -39,8 +41,43 @@ _log = logging.getLogger(__name__)
 SHORTEST_CHAT = ({"role": "user", "content": "x"},)
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedBundle:
+    """A bundle that is there, kept from eviction by ``lease``, which whoever loads it owns."""
+
+    source: ModelSource
+    draft: ModelSource | None
+    selected: SelectedRuntime
+    lease: Lease
+
+
 def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -> LoadedModel:
     """Give the model of ``options``, built first if it has to be. Raises an EdgeLLMError that says what to do."""
+    prepared = prepare_bundle(options, on_progress, check=_refuse_speech_alone)
+    source, selected, lease = prepared.source, prepared.selected, prepared.lease
+    try:
+        if selected.kind == "tensorrt":
+            loaded = load_tensorrt_bundle(selected.module, lease.directory, source, prepared.draft, options)
+        else:
+            bundle = Bundle.load(lease.directory)
+            bundle.require_checkpoint(lease.manifest.key.checkpoint_digest)
+            loaded = load_native_bundle(
+                selected.module, bundle, source, options, guidance_library=selected.guidance_library
+            )
+    except BaseException:
+        lease.close()
+        raise
+    return_freed_memory()  # reading a tokenizer and a vocabulary frees about as much as it leaves
+    return replace(loaded, lease=lease)
+
+
+def prepare_bundle(
+    options: LLMOptions, on_progress: ProgressCallback, *, check: Callable[[ModelSource, str], None]
+) -> PreparedBundle:
+    """Find the model and its runtime, and the bundle, built first if it has to be. Raises an EdgeLLMError.
+
+    ``check`` may refuse the source on the runtime of that kind before anything is built.
+    """
     if options.runtime != "auto":
         options.refuse_unsupported(options.runtime)
     choice = cast("RuntimeChoice", options.runtime)
@@ -66,28 +103,19 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
     selected = runtime_for(choice, selected, source)
     _log.info("runtime: %s (%s)", selected.kind, selected.reason)
     options.refuse_unsupported(selected.kind)
-    if selected.kind == "tensorrt":
-        refuse_speech_alone(source)
+    check(source, selected.kind)
     request = build_request(options, source, find, selected.kind)
     builder = builder_for(selected.kind, options=options, cache_dir=cache_dir)
     if options.clear_engine_cache:
         store.clear()
     lease = store.prepare(builder, request, allow_build=options.build_on_start, on_progress=on_progress)
-    try:
-        on_progress(Progress("load", f"loading {source.model_id}"))
-        if selected.kind == "tensorrt":
-            loaded = load_tensorrt_bundle(selected.module, lease.directory, source, request.draft, options)
-        else:
-            bundle = Bundle.load(lease.directory)
-            bundle.require_checkpoint(lease.manifest.key.checkpoint_digest)
-            loaded = load_native_bundle(
-                selected.module, bundle, source, options, guidance_library=selected.guidance_library
-            )
-    except BaseException:
-        lease.close()
-        raise
-    return_freed_memory()  # reading a tokenizer and a vocabulary frees about as much as it leaves
-    return replace(loaded, lease=lease)
+    on_progress(Progress("load", f"loading {source.model_id}"))
+    return PreparedBundle(source, request.draft, selected, lease)
+
+
+def _refuse_speech_alone(source: ModelSource, runtime: str) -> None:
+    if runtime == "tensorrt":
+        refuse_speech_alone(source)
 
 
 def engine_store(options: LLMOptions, cache_dir: Path) -> Store:

@@ -34,7 +34,10 @@ def _load_estimate(options: LLMOptions, builder: Builder, request: BuildRequest,
     from edgellm.engines.tensorrt.engine_metadata import EngineMetadata
     from edgellm.engines.tensorrt.layout import EngineLayout
     from edgellm.runtime.engine_shape import engine_shape
-    from edgellm.runtime.tensorrt_load import tensorrt_load_estimate
+    from edgellm.runtime.tensorrt_load import speech_load_estimate, tensorrt_load_estimate
 
-    found, metadata = EngineLayout.inspect(entry.directory), EngineMetadata.load(entry.directory)
+    found = EngineLayout.inspect(entry.directory)
+    if found.engine_type == "unknown":
+        return speech_load_estimate(found, request.source)
+    metadata = EngineMetadata.load(entry.directory)
     return tensorrt_load_estimate(found, metadata, engine_shape(options, metadata), request.source, request.draft)

@@ -121,5 +121,14 @@ def tensorrt_load_estimate(
     )
 
 
+def speech_load_estimate(found: EngineLayout, source: ModelSource) -> Estimate:
+    """Give what loading a model that only speaks takes. Its own pools are small beside the rest, and not known."""
+    return load_estimate(
+        checkpoint_weight_bytes=_weight_bytes(source.path),
+        engine_bytes=sum(path.stat().st_size for path in found.root.rglob("*.engine")),
+        pool_bytes=0,
+    )
+
+
 def _weight_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob(f"*{_WEIGHT_SUFFIX}"))

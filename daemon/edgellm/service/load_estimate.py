@@ -14,16 +14,17 @@ import sys
 from edgellm.config import ModelSettings, Settings
 from edgellm.engines.cache_directory import models_dir
 from edgellm.engines.catalogue import CATALOGUE, locate
-from edgellm.engines.piper_voice import is_piper_voice, resolve_piper_voice
+from edgellm.engines.piper_voice import resolve_piper_voice
 from edgellm.engines.progress import ignore_progress
 from edgellm.engines.resources.estimate import Estimate
 from edgellm.engines.source import is_fetchable
 from edgellm.engines.whisper_files import WEIGHTS_FILE
-from edgellm.engines.whisper_folder import is_whisper, resolve_whisper
+from edgellm.engines.whisper_folder import resolve_whisper
 from edgellm.errors import EdgeLLMError, ModelSourceError
 from edgellm.runtime.phase_estimates import phase_estimates
 from edgellm.service.engine_store import engine_store
 from edgellm.service.model_builds import build_of, load_options
+from edgellm.service.model_kinds import kind_of, speaks_on_tensorrt
 from edgellm.serving.worker.conversion import load_error
 
 # Parts that replicas of a model map together.
@@ -65,9 +66,10 @@ async def estimate_load_bytes(model: ModelSettings, settings: Settings) -> int |
 
 def load_bytes(model: ModelSettings, settings: Settings) -> int | None:
     """The same, in this process."""
-    if model.kind == "asr" or (model.kind == "auto" and is_whisper(model.source, models_dir(settings.cache_dir))):
+    kind = kind_of(model, settings)
+    if kind == "asr":
         return _transcriber_bytes(model, settings)
-    if model.kind == "tts" or (model.kind == "auto" and is_piper_voice(model.source)):
+    if kind == "tts" and not speaks_on_tensorrt(model, settings):
         return _voice_bytes(model, settings)
     store = engine_store(settings)
     try:

@@ -17,15 +17,17 @@ from edgellm.engines.cache_directory import models_dir, require_folder
 from edgellm.engines.catalogue import CATALOGUE
 from edgellm.engines.hub.hub_id import parse_hub_id
 from edgellm.engines.native_builder import has_engine_of_gguf
-from edgellm.engines.piper_voice import is_piper_voice, resolve_piper_voice
+from edgellm.engines.piper_voice import resolve_piper_voice
 from edgellm.engines.source import is_fetchable, resolve
 from edgellm.engines.store import BYTES_PER_GIB
-from edgellm.engines.whisper_folder import is_whisper, resolve_whisper
+from edgellm.engines.tensorrt.speech_checkpoint import is_speech_checkpoint
+from edgellm.engines.whisper_folder import resolve_whisper
 from edgellm.errors import ConfigError, UnsupportedModelError
 from edgellm.service.engine_store import engine_store
 from edgellm.service.load_estimate import estimate_load_bytes
 from edgellm.service.logs import goes_to_journal
 from edgellm.service.model_builds import COMPILED_OPTIONS
+from edgellm.service.model_kinds import kind_of, speaks_on_tensorrt
 from edgellm.serving.model_spec import ModelSpec, OpenedModel, ReportProgress
 from edgellm.serving.model_table import check_names
 from edgellm.serving.settings import ServingSettings
@@ -116,7 +118,7 @@ def _model_id(source: str, settings: Settings, kind: ModelKind) -> str:
 
     A model that is not here yet is fetched while it loads: readiness says how far it is.
     """
-    if kind in WITHOUT_TEXT:
+    if kind in WITHOUT_TEXT and not is_speech_checkpoint(source, models_dir(settings.cache_dir)):
         if is_fetchable(source) and settings.engines.build_on_start and (source in CATALOGUE or kind == "asr"):
             hub_id = None if source in CATALOGUE else parse_hub_id(source)
             return source if hub_id is None else hub_id.model_id
@@ -189,15 +191,6 @@ def cpu_numbers(cpu_list: str) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def kind_of(model: ModelSettings, settings: Settings) -> ModelKind:
-    """What the configuration says, else what the source is; ``auto`` is left for what only loading shows."""
-    if model.kind == "auto" and is_whisper(model.source, models_dir(settings.cache_dir)):
-        return "asr"
-    if model.kind == "auto" and is_piper_voice(model.source):
-        return "tts"
-    return model.kind
-
-
 def check_settings_of_kind(model: ModelSettings, name: str, kind: ModelKind) -> None:
     """Raise ConfigError for a setting that speech recognition, or speech, has no use for."""
     for setting, value in llm_arguments(model).items():
@@ -207,11 +200,13 @@ def check_settings_of_kind(model: ModelSettings, name: str, kind: ModelKind) -> 
 
 def sequential_arguments(model: ModelSettings, settings: Settings, cpus: int) -> dict[str, Any]:
     """Transcriber's and TTS's, by name."""
+    engines = {"read_only_engine_dirs": list(settings.engines.read_only_dirs)}
     return {
         "model": model.source,
         "cache_dir": str(settings.cache_dir),
         "build_on_start": settings.engines.build_on_start,
         "threads": model.threads or max(1, cpus // model.replicas),
+        **(engines if speaks_on_tensorrt(model, settings) else {}),
     }
 
 

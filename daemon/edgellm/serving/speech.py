@@ -8,8 +8,9 @@ from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.request_encoder import RequestEncoder
+from edgellm.runtime.speaker import Utterance
 from edgellm.runtime.speech_front_end import SpeechFrontEnd, speech_prompt_of
-from edgellm.runtime.tts import TTS, SpokenText
+from edgellm.runtime.tts import TTS
 
 
 class SpeakingModel:
@@ -33,13 +34,13 @@ class SpeakingModel:
 
 
 class _Speech:
-    """Checked by turning all of the text into the numbers of its sounds, which takes next to no time."""
+    """Checked by finding out what is to be said, which takes next to no time."""
 
     def __init__(self, tts: TTS, request: GenerationRequest, is_cancelled: Callable[[], bool]) -> None:
         self._tts = tts
         self._prompt = speech_prompt_of(request)
         self._is_cancelled = is_cancelled
-        self._spoken: SpokenText | None = None
+        self._spoken: Utterance | None = None
 
     def check(self) -> None:
         self._spoken = self._tts.prepare(self._prompt)

@@ -29,7 +29,7 @@ from edgellm.errors import (
     UnsupportedParameterError,
 )
 from edgellm.runtime.generation import SpeechPrompt
-from edgellm.runtime.tts import FIRST_PHONEMES_MAX, PHONEMES_AT_ONCE_MAX, _parts
+from edgellm.runtime.piper_speaker import FIRST_PHONEMES_MAX, PHONEMES_AT_ONCE_MAX, _parts
 
 needs_piper = pytest.mark.skipif(
     importlib.util.find_spec("piper") is None and os.environ.get("EDGELLM_CI") != "1",
@@ -101,7 +101,7 @@ def test_a_text_is_spoken_a_sentence_at_a_time(tts: TTS) -> None:
 @pytest.mark.parametrize("unit", ["word ", "7 ", "你", "8253947160", "Привет ", "the quick brown fox and "])
 def test_nothing_of_a_long_text_without_a_pause_is_left_out(tts: TTS, unit: str) -> None:
     def phonemes(times: int) -> int:
-        return tts.prepare(SpeechPrompt(unit * times, "joe")).phonemes
+        return tts.prepare(SpeechPrompt(unit * times, "joe")).units
 
     few, many = 4, 4096 // len(unit) // 8
     assert phonemes(many) >= 0.9 * phonemes(few) / few * many

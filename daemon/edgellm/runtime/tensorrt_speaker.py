@@ -1,0 +1,163 @@
+"""TensorRTSpeaker: a speech model of its own (talker, code predictor, code2wav) in NVIDIA's runtime."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from edgellm.engines.lease import Lease
+from edgellm.engines.progress import ProgressCallback
+from edgellm.engines.resources.estimate import require_memory
+from edgellm.engines.source import ModelSource
+from edgellm.engines.tensorrt.components import SPEECH_COMPONENTS
+from edgellm.engines.tensorrt.layout import EngineLayout
+from edgellm.errors import (
+    BundleDamagedError,
+    UnsupportedModelError,
+    UnsupportedParameterError,
+)
+from edgellm.runtime.audio_params import AudioParams
+from edgellm.runtime.capabilities import Capabilities, Speech, Voice
+from edgellm.runtime.contract import RuntimeModule
+from edgellm.runtime.generation import SpeechPrompt
+from edgellm.runtime.llm_options import LLMOptions
+from edgellm.runtime.loader import prepare_bundle
+from edgellm.runtime.native_errors import map_load_error, map_request_error
+from edgellm.runtime.speech_front_end import SPEECH_INPUT_CHARACTERS_MAX, check_speech_prompt
+from edgellm.runtime.tensorrt_load import speech_load_estimate
+
+# Of a model that names no speakers.
+DEFAULT_VOICE: Final = "default"
+# How long one look for sound lasts, in which a cancellation is not seen.
+CHUNK_WAIT_MS: Final = 100
+
+
+def load_tensorrt_speaker(options: LLMOptions, on_progress: ProgressCallback) -> TensorRTSpeaker:
+    """Built first if it has to be. Raises UnsupportedModelError where models do not run on TensorRT."""
+
+    def check(source: ModelSource, runtime: str) -> None:
+        if runtime != "tensorrt":
+            raise UnsupportedModelError(
+                f"{source.model_id}: a speech model for TensorRT, and models run on the CPU here: take a Piper voice"
+            )
+
+    prepared = prepare_bundle(options, on_progress, check=check)
+    try:
+        return TensorRTSpeaker(prepared.selected.module, prepared.source, prepared.lease)
+    except BaseException:
+        prepared.lease.close()
+        raise
+
+
+class TensorRTSpeaker:
+    """Speaks one text at a time; TTS sees to that. Owns the lease of its bundle."""
+
+    def __init__(self, module: RuntimeModule, source: ModelSource, lease: Lease) -> None:
+        found = EngineLayout.inspect(lease.directory)
+        if lacking := sorted(SPEECH_COMPONENTS - set(found.components)):
+            raise BundleDamagedError(f"{source.model_id}: its engine has no {', '.join(lacking)}: build it anew")
+        require_memory(
+            speech_load_estimate(found, source), source.model_id, "choose a smaller model, or end other programs"
+        )
+        talker, predictor, code2wav = (str(found.folder(name)) for name in ("talker", "code_predictor", "code2wav"))
+        try:
+            self._runtime: Any = module.TTSRuntime(talker, predictor, code2wav, talker, str(source.path))
+            names = sorted(self._runtime.get_speaker_names())
+        except Exception as error:
+            raise map_load_error(module, error, in_flight_batching=False) from error
+        self._module: Any = module
+        self._lease = lease
+        self._names = frozenset(names)
+        self.model_id = source.model_id
+        self.bundle_dir = str(lease.directory)
+        self.capabilities = Capabilities(
+            runtime="tensorrt",
+            executor="",
+            max_batch_size=1,
+            max_input_len=SPEECH_INPUT_CHARACTERS_MAX,
+            max_kv_cache_capacity=SPEECH_INPUT_CHARACTERS_MAX,
+            vocab_size=0,
+            in_flight_batching=False,
+            context_cache=False,
+            output_modalities=("audio",),
+            speech=Speech(tuple(Voice(name) for name in names or [DEFAULT_VOICE])),
+        )
+
+    def prepare(self, prompt: SpeechPrompt, params: AudioParams) -> TensorRTUtterance:
+        check_speech_prompt(prompt, self.capabilities.speech)
+        params.check()
+        if prompt.speed != 1.0:
+            raise UnsupportedParameterError("speed: this model speaks at one speed: leave it at 1.", param="speed")
+        native = self._module.OmniAudioParams()
+        native.speaker_name = prompt.voice if prompt.voice in self._names else ""
+        for name in (
+            *("talker_temperature", "talker_top_k", "talker_top_p", "repetition_penalty"),
+            *("max_audio_length", "codec_chunk_frames", "talker_prefill_threshold"),
+        ):
+            setattr(native, name, getattr(params, name))
+        return TensorRTUtterance(self, prompt.text, native)
+
+    def pcm(self, text: str, native: Any, is_cancelled: Callable[[], bool]) -> Iterator[tuple[bytes, int]]:
+        """Sound as the runtime makes it. However it ends, the runtime's call has returned then."""
+        channel = self._module.AudioStreamChannel()
+        call = _Call(lambda: self._runtime.handle_request_tts(text, native, channel), channel.cancel)
+        call.start()
+        try:
+            while not is_cancelled():
+                has_returned = not call.is_alive()
+                # What came between the last look and the return is looked for once more.
+                chunk = channel.try_pop() if has_returned else channel.wait_pop(CHUNK_WAIT_MS)
+                if chunk is None:
+                    if has_returned:
+                        break
+                    continue
+                if chunk.pcm16:
+                    yield chunk.pcm16, chunk.num_frames
+                if chunk.is_final:
+                    break
+        finally:
+            if call.is_alive():
+                channel.cancel()
+            call.join()
+        if call.error is not None and not is_cancelled():
+            raise map_request_error(self._module, call.error) from call.error
+
+    def close(self) -> None:
+        try:
+            self._runtime = None
+        finally:
+            self._lease.close()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRTUtterance:
+    speaker: TensorRTSpeaker
+    text: str
+    native: Any
+
+    @property
+    def units(self) -> int:
+        """The runtime does not say how many tokens it has."""
+        return 0
+
+    def pcm(self, is_cancelled: Callable[[], bool]) -> Iterator[tuple[bytes, int]]:
+        return self.speaker.pcm(self.text, self.native, is_cancelled)
+
+
+class _Call(threading.Thread):
+    """The runtime's blocking call. ``error`` is what it raised; ``on_error`` wakes who waits for sound."""
+
+    def __init__(self, function: Callable[[], object], on_error: Callable[[], None]) -> None:
+        super().__init__(name="edgellm-speech", daemon=True)
+        self._function = function
+        self._on_error = on_error
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._function()
+        except Exception as error:  # it is raised by who waits, after the join
+            self.error = error
+            self._on_error()
