@@ -656,7 +656,7 @@ class MessageToolCall:
     def arguments_is_string(self, value: bool) -> None: ...
 
 class MultimodalMetrics:
-    """Image work; zero on this runtime, which has no vision models yet."""
+    """Images of requests, and the prompt tokens that they took the place of."""
 
     @property
     def total_images(self) -> int: ...
@@ -778,6 +778,8 @@ class RequestEngine:
     def get_prefill_metrics(self) -> LLMPrefillMetrics:
         """Extension."""
     def get_generation_metrics(self) -> LLMGenerationMetrics:
+        """Extension."""
+    def get_multimodal_metrics(self) -> MultimodalMetrics:
         """Extension."""
     def executor_info(self) -> ExecutorInfo:
         """Extension: what runs the model, and its sizes."""
@@ -906,6 +908,10 @@ class RuntimeOptions:
     def prompt_encoder(
         self, value: collections.abc.Callable[[LLMGenerationRequest, int], list[int]] | None
     ) -> None: ...
+    @property
+    def image_processor(self) -> object: ...
+    @image_processor.setter
+    def image_processor(self, value: object) -> None: ...
 
 class ShutdownMode:
     """What happens to work at shutdown."""

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.models.pictures import png_of
+from tests.models.pictures import noise, png_of
 from tests.native.runtime_driver import Ask, native_module, runtime_options
+from tests.native.vision_driver import VisionAsk, VisionEngine
+
+from edgellm.errors import RequestError
 
 module = native_module()
 PROMPT = [5, 6, 7, 8]
@@ -126,9 +129,48 @@ class Generations:
         self.engine = None
 
 
+class SeenImages:
+    """One engine for all rounds; each shows it a new image, which it must forget, and one that it knows."""
+
+    def __init__(self) -> None:
+        self.engine: VisionEngine | None = None
+        self.count = 0
+
+    def __call__(self, bundle: str) -> None:
+        if self.engine is None:
+            self.engine = VisionEngine(Path(bundle), caches_context=True, threads=1)
+        self.count += 1
+        images = [noise(32, 32, 0), noise(32, 32, self.count % 40)]
+        self.engine.see(VisionAsk("<image><image>", images, do_resize=False))
+        with contextlib.suppress(RequestError):
+            self.engine.see(VisionAsk("<image>", images, do_resize=False))
+
+    def end(self) -> None:
+        if self.engine is not None:
+            self.engine.close()
+        self.engine = None
+
+
+def vision_engines(bundle: str) -> None:
+    engine = VisionEngine(Path(bundle), threads=2)
+    engine.see(VisionAsk("<image>", [noise(32, 32)], do_resize=False))
+    engine.close()
+
+
 ACTIONS: dict[str, Callable[[str], None]] = {
     action.__name__: action
-    for action in (requests, replaced_references, channels, media, guides, refusals, engines, failed_engines, runtimes)
+    for action in (
+        requests,
+        replaced_references,
+        channels,
+        media,
+        guides,
+        refusals,
+        engines,
+        failed_engines,
+        runtimes,
+        vision_engines,
+    )
 }
 
 
@@ -143,8 +185,8 @@ def open_things() -> tuple[int, int, int]:
 
 
 def main(what: str, rounds: str, bundle: str) -> int:
-    generations = Generations()
-    action = ACTIONS.get(what, generations)
+    held = SeenImages() if what == "seen_images" else Generations()
+    action = ACTIONS.get(what, held)
     before, half = open_things(), int(rounds) // 2
     for _ in range(half):
         action(bundle)
@@ -154,7 +196,7 @@ def main(what: str, rounds: str, bundle: str) -> int:
         action(bundle)
     gc.collect()
     growth = resident_bytes() - resident
-    generations.end()
+    held.end()
     gc.collect()
     assert open_things() == before, (before, open_things())
     print(growth)

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.models.bundles import lowered_bundle_of
+from tests.models.tiny_vision import VISION_VARIANTS, write_vision_checkpoint
 from tests.native.runtime_driver import BundleMaker
 from tests.native.sanitizer import measures_memory
 
@@ -22,7 +24,14 @@ ALLOWED_GROWTH_BYTES = 2 * 2**20
 
 @pytest.mark.parametrize(
     ("what", "rounds"),
-    [("requests", 4000), ("replaced_references", 4000), ("channels", 100_000), ("guides", 20_000), ("refusals", 4000)],
+    [
+        ("requests", 4000),
+        ("replaced_references", 4000),
+        ("channels", 100_000),
+        ("media", 4000),
+        ("guides", 20_000),
+        ("refusals", 4000),
+    ],
 )
 def test_values_do_not_leak(what: str, rounds: int) -> None:
     assert growth_bytes(what, rounds) < ALLOWED_GROWTH_BYTES
@@ -33,6 +42,13 @@ def test_values_do_not_leak(what: str, rounds: int) -> None:
 )
 def test_runtimes_do_not_leak(what: str, rounds: int, tiny_bundle: BundleMaker) -> None:
     assert growth_bytes(what, rounds, tiny_bundle("llama")) < ALLOWED_GROWTH_BYTES
+
+
+@pytest.mark.parametrize(("what", "rounds"), [("seen_images", 2000), ("vision_engines", 200)])
+def test_images_do_not_leak(what: str, rounds: int, tmp_path: Path) -> None:
+    checkpoint = write_vision_checkpoint(tmp_path / "model", VISION_VARIANTS["smolvlm"])
+    bundle = lowered_bundle_of(checkpoint, tmp_path / "bundle").directory
+    assert growth_bytes(what, rounds, bundle) < ALLOWED_GROWTH_BYTES
 
 
 def growth_bytes(what: str, rounds: int, bundle: Path = Path()) -> int:

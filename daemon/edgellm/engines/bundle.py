@@ -1,8 +1,8 @@
 """Bundle: a directory that a runtime can load, and what its config.json says about it.
 
 Files of a native bundle: ``llm.gguf``, ``tokenizer.json``, ``tokenizer_config.json``, ``config.json``, and when the
-checkpoint has them ``chat_template.jinja`` and ``generation_config.json``. Keys of config.json are those of
-TensorRT bundles where both have the fact.
+checkpoint has them ``chat_template.jinja``, ``generation_config.json`` and ``visual/`` (see ``visual_part``). Keys of
+config.json are those of TensorRT bundles where both have the fact.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from edgellm import __version__
 from edgellm.engines.json_file import read_object
+from edgellm.engines.visual_part import ImageProcessing
 from edgellm.errors import BundleDamagedError, BundleMismatchError, CheckpointError
 
 MODEL_FILE = "llm.gguf"
@@ -145,6 +146,7 @@ class Bundle:
             file = directory / name
             if not file.is_file() or file.stat().st_size == 0:
                 raise BundleDamagedError(f"{file}: missing or empty: the bundle is damaged")
+        ImageProcessing.of_bundle(directory)  # checked as the rest is
         return bundle
 
 

@@ -10,5 +10,7 @@ TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
+PREPROCESSOR_FILE = "preprocessor_config.json"  # of images
+PROCESSOR_FILE = "processor_config.json"
 MODULES_FILE = "modules.json"  # of sentence-transformers
 MAX_SMALL_FILE_BYTES = 16 << 20

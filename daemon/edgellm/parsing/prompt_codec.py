@@ -31,9 +31,20 @@ LengthCheck = Callable[[int], None]
 class PromptCodec:
     """``template`` is None for a model without a chat template."""
 
-    def __init__(self, tokenizer_json: str, config: Mapping[str, Any], template_source: str | None) -> None:
-        """Raises CheckpointError when the tokenizer or the template is not valid."""
+    def __init__(
+        self,
+        tokenizer_json: str,
+        config: Mapping[str, Any],
+        template_source: str | None,
+        *,
+        modalities: Sequence[str] = ("text",),
+    ) -> None:
+        """``modalities`` are those that parts of messages may have.
+
+        Raises CheckpointError when the tokenizer or the template is not valid.
+        """
         self._tokenizer = _tokenizer(tokenizer_json)
+        self._modalities = tuple(modalities)
         kind = type(self._tokenizer.model).__name__
         if kind != "BPE":
             raise UnsupportedModelError(f"{TOKENIZER_FILE}: tokenizers of kind {kind} are not supported (BPE is)")
@@ -94,7 +105,8 @@ class PromptCodec:
         no chat template.
         """
         if not apply_chat_template:
-            texts = [part.content for message in normalise_messages(messages) for part in message.contents]
+            normalised = normalise_messages(messages, modalities=self._modalities)
+            texts = [part.content for message in normalised for part in message.contents]
             return self.encode_text("".join(texts), check_length=check_length)
         shown_tools = () if tool_choice == "none" else tools
         rendered = self._rendered(messages, shown_tools, add_generation_prompt, enable_thinking, reasoning_effort)
@@ -114,6 +126,10 @@ class PromptCodec:
         ids = token_ids(self._tokenizer, text, add_special_tokens=True)
         bos = self._bos_token_id
         return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
+
+    def template_ids(self, text: str) -> list[int]:
+        """Token ids of text as a template writes it: control tokens are tokens, and nothing is added around it."""
+        return token_ids(self._tokenizer, text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
@@ -143,7 +159,9 @@ class PromptCodec:
             raise UnsupportedParameterError("this model's chat template has no place for tools", param="tools")
 
         guard = self._guard.mark
-        rendered, origins = messages_for_template(normalise_messages(messages), self.traits, guard)
+        rendered, origins = messages_for_template(
+            normalise_messages(messages, modalities=self._modalities), self.traits, guard
+        )
         return self.template.render(
             rendered,
             tools_for_template(tools, guard) or None,

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from edgellm.errors import RequestError
-from edgellm.parsing.messages import SYSTEM_ROLES, ChatMessage, ToolCall
+from edgellm.errors import RequestError, UnsupportedModalityError
+from edgellm.parsing.messages import SYSTEM_ROLES, ChatMessage, ContentPart, ToolCall
 from edgellm.parsing.template_traits import TemplateTraits
 
 SYSTEM_JOINER = "\n\n"
@@ -48,7 +48,7 @@ def tools_for_template(tools: Sequence[Mapping[str, Any]], guard: TextGuard) -> 
 
 def _message(message: ChatMessage, path: str, traits: TemplateTraits, guard: TextGuard) -> dict[str, Any]:
     entry: dict[str, Any] = {"role": "system" if message.role in SYSTEM_ROLES else message.role}
-    entry.update(_content(message, traits, guard))
+    entry.update(_content(message, path, traits, guard))
     if message.name:
         entry["name"] = guard(message.name)
     if message.tool_call_id:
@@ -63,15 +63,24 @@ def _message(message: ChatMessage, path: str, traits: TemplateTraits, guard: Tex
     return entry
 
 
-def _content(message: ChatMessage, traits: TemplateTraits, guard: TextGuard) -> dict[str, Any]:
+def _content(message: ChatMessage, path: str, traits: TemplateTraits, guard: TextGuard) -> dict[str, Any]:
     if message.content_is_null or not message.has_content:
         if not traits.takes_null:
             return {"content": ""}
         return {"content": None} if message.has_content else {}
-    texts = [guard(part.content) for part in message.contents]
     if traits.needs_parts or (traits.takes_parts and message.content_is_array):
-        return {"content": [{"type": "text", "text": text} for text in texts]}
-    return {"content": "".join(texts)}
+        return {"content": [_part(part, guard) for part in message.contents]}
+    for index, part in enumerate(message.contents):
+        if part.type != "text":
+            raise UnsupportedModalityError(
+                f"{path}.content[{index}]: this model's chat template has no place for {part.type} input",
+                param=f"{path}.content[{index}]",
+            )
+    return {"content": "".join(guard(part.content) for part in message.contents)}
+
+
+def _part(part: ContentPart, guard: TextGuard) -> dict[str, str]:
+    return {"type": "text", "text": guard(part.content)} if part.type == "text" else {"type": part.type}
 
 
 def _merged(first: Any, second: Any) -> Any:

@@ -220,7 +220,7 @@ class LLMOptions:
                 raise ConfigError(f"{name}: the native runtime has no speculative decoding")
         for name in _IMAGE_COUNTS:
             if getattr(self, name) is not None:
-                raise ConfigError(f"{name}: the native runtime takes no images")
+                raise ConfigError(f"{name}: the native runtime takes as many image tokens as a prompt may have")
         if self.max_lora_rank:
             raise ConfigError("max_lora_rank: the native runtime takes no adapters")
         if self.reduced_vocab_dir is not None:

@@ -7,7 +7,8 @@ from edgellm.engines.gguf_file import read_gguf_without_arrays
 from edgellm.engines.gguf_model import shared_embedding_bytes
 from edgellm.engines.resources.available_memory import MemoryReader, available_memory_bytes
 from edgellm.engines.resources.estimate import Estimate, require_memory
-from edgellm.engines.resources.native_memory import NativeShape, largest_kv_tokens, load_estimate
+from edgellm.engines.resources.native_memory import NativeShape, VisionShape, largest_kv_tokens, load_estimate
+from edgellm.engines.visual_part import VISUAL_FOLDER, VISUAL_MODEL_FILE, vision_shape
 from edgellm.errors import CheckpointError
 from edgellm.runtime.llm_options import RuntimeShape
 
@@ -22,7 +23,18 @@ def native_shape(bundle: Bundle) -> NativeShape:
         context_length=bundle.context_length,
         kv_cache_dtype=bundle.kv_cache_dtype,
         shared_embedding_bytes=_shared_embedding_bytes(bundle),
+        vision=_vision_shape(bundle),
     )
+
+
+def _vision_shape(bundle: Bundle) -> VisionShape | None:
+    path = bundle.directory / VISUAL_FOLDER / VISUAL_MODEL_FILE
+    if not path.exists():
+        return None
+    try:
+        return vision_shape(read_gguf_without_arrays(path))
+    except (CheckpointError, OSError):
+        return None  # the load says what is wrong with it
 
 
 def _shared_embedding_bytes(bundle: Bundle) -> int:

@@ -18,6 +18,7 @@ from edgellm.engines.native_builder import has_engine_of_gguf
 from edgellm.engines.progress import Progress, ProgressCallback, ignore_progress
 from edgellm.engines.source import ModelSource, SourceKind, resolve
 from edgellm.engines.store import Store
+from edgellm.engines.visual_part import VISUAL_FOLDER
 from edgellm.errors import ConfigError, RequestError
 from edgellm.parsing.prompt_codec import PromptCodec
 from edgellm.runtime.assembly import assemble, make_driver
@@ -35,6 +36,7 @@ from edgellm.runtime.native_request import EXTENSION_PARAMETERS
 from edgellm.runtime.process_memory import return_freed_memory
 from edgellm.runtime.prompt_front_end import TokenisingFrontEnd
 from edgellm.runtime.tensorrt_load import load_tensorrt_bundle, refuse_speech_alone
+from edgellm.runtime.vision.image_prompts import ImagePrompts
 
 _log = logging.getLogger(__name__)
 
@@ -138,6 +140,7 @@ def load_native_bundle(
     require_memory_for_load(bundle, shape)
     codec = bundle_codec(bundle.directory)
     front_end = TokenisingFrontEnd(codec, shape.limits, bundle.vocab_size)
+    images = ImagePrompts.of_bundle(bundle.directory, codec.template_ids)
     _check_room(codec, shape.limits)
     # A GGUF file is in its bundle whole, which may have come without it.
     described = replace(source, path=bundle.model_file) if source.kind is SourceKind.GGUF else source
@@ -149,7 +152,9 @@ def load_native_bundle(
     native_options.max_kv_tokens = shape.limits.max_kv_cache_capacity
     native_options.guidance_library = guidance_library
     native_options.prompt_encoder = front_end.encode_native
-    layout = BundleLayout(str(bundle.directory))
+    native_options.image_processor = images
+    visual_dir = None if images is None else str(bundle.directory / VISUAL_FOLDER)
+    layout = BundleLayout(str(bundle.directory), visual_dir=visual_dir)
     driver = make_driver(module, layout, str(source.path), shape, options=native_options)
     executor = driver.executor()
     _log.info("model %s runs on executor %s (%s): %s", source.model_id, executor.name, executor.device, executor.reason)
@@ -170,6 +175,7 @@ def load_native_bundle(
             vocab_size=bundle.vocab_size,
             in_flight_batching=shape.in_flight_batching,
             context_cache=bool(shape.context_cache.enabled),
+            input_modalities=("text",) if images is None else ("text", "image"),
             guided_decoding=GUIDE_TYPES if guidance_library else (),
             kv_cache_dtype=bundle.kv_cache_dtype,
             parameters=frozenset(EXTENSION_PARAMETERS),

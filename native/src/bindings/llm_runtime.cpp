@@ -23,11 +23,12 @@ namespace {
 
 class BoundLLMRuntime {
 public:
-    BoundLLMRuntime(const std::string& engine_dir, const ContextCacheConfig& cache, const BoundRuntimeOptions& options)
-        : encoder_(options.prompt_encoder) {
+    BoundLLMRuntime(const std::string& engine_dir, const std::string& multimodal_engine_dir,
+                  const ContextCacheConfig& cache, const BoundRuntimeOptions& options)
+        : encoder_(options.prompt_encoder), image_processor_(options.image_processor) {
         const RuntimeOptions values = options.values;
         const py::gil_scoped_release without_gil;  // Construct: maps the model and fills memory.
-        runtime_ = LLMRuntime::create(engine_dir, cache, values);
+        runtime_ = LLMRuntime::create(engine_dir, multimodal_engine_dir, cache, values);
     }
 
     ~BoundLLMRuntime() {
@@ -38,7 +39,14 @@ public:
     BoundLLMRuntime(const BoundLLMRuntime&) = delete;
     BoundLLMRuntime& operator=(const BoundLLMRuntime&) = delete;
 
-    PythonReference& python_reference() { return encoder_; }
+    PythonReferences python_references() { return {&encoder_, &image_processor_}; }
+    PromptSources prompt_sources() const { return {encoder_, image_processor_, runtime_->images()}; }
+
+    // Beside a running call: images are encoded before it.
+    MultimodalMetrics multimodal_metrics() const {
+        const ImageEncoder* images = runtime_->images();
+        return images == nullptr ? MultimodalMetrics() : images->metrics();
+    }
 
     // Runs one call of the core, which takes one caller at a time. Never with the GIL: the holder may wait for it.
     template <class Call>
@@ -51,14 +59,16 @@ private:
     std::unique_ptr<LLMRuntime> runtime_;
     std::mutex one_caller_;
     PythonReference encoder_;
+    PythonReference image_processor_;
 };
 
 std::unique_ptr<BoundLLMRuntime> make(const std::string& engine_dir, const std::string& multimodal_engine_dir,
                                       const std::map<std::string, std::string>& lora_weights_map,
                                       const std::string& /*checkpoint_dir*/, const ContextCacheConfig& cache,
                                       const std::optional<BoundRuntimeOptions>& options) {
-    refuse_unsupported_arguments(multimodal_engine_dir, lora_weights_map);
-    return std::make_unique<BoundLLMRuntime>(engine_dir, cache, options.value_or(BoundRuntimeOptions()));
+    refuse_unsupported_arguments(lora_weights_map);
+    return std::make_unique<BoundLLMRuntime>(engine_dir, multimodal_engine_dir, cache,
+                                             options.value_or(BoundRuntimeOptions()));
 }
 
 std::unique_ptr<BoundLLMRuntime> make_speculative(const std::string&, const std::string&,
@@ -70,7 +80,7 @@ std::unique_ptr<BoundLLMRuntime> make_speculative(const std::string&, const std:
 }
 
 LLMGenerationResponse handle_request(BoundLLMRuntime& self, const LLMGenerationRequest& request) {
-    const LLMGenerationRequest prepared = with_prompt_tokens(request, self.python_reference());
+    const LLMGenerationRequest prepared = with_prompt_tokens(request, self.prompt_sources());
     const py::gil_scoped_release without_gil;  // Generates.
     return self.exclusively([&](LLMRuntime& runtime) { return runtime.handle_request(prepared); });
 }
@@ -107,7 +117,7 @@ void bind_counters(py::class_<BoundLLMRuntime>& bound) {
         .def("get_spec_decode_generation_metrics",
              [](const BoundLLMRuntime&) { return SpecDecodeGenerationMetrics(); })
         .def("get_eagle_generation_metrics", [](const BoundLLMRuntime&) { return SpecDecodeGenerationMetrics(); })
-        .def("get_multimodal_metrics", [](const BoundLLMRuntime&) { return MultimodalMetrics(); })
+        .def("get_multimodal_metrics", [](const BoundLLMRuntime& self) { return self.multimodal_metrics(); })
         .def(
             "get_context_cache_metrics",
             [](BoundLLMRuntime& self) {
@@ -163,7 +173,7 @@ void bind_llm_runtime(py::module_& module) {
         .def(
             "count_prompt_tokens",
             [](BoundLLMRuntime& self, const LLMGenerationRequest& request) {
-                return count_prompt_tokens(request, self.python_reference());
+                return count_prompt_tokens(request, self.prompt_sources());
             },
             py::arg("request"), "Tokens of each prompt, without generating.")
         .def(

@@ -80,7 +80,7 @@ void bind_phases(py::module_& module) {
         .def_readonly("total_proposed_draft_tokens", &SpecDecodeGenerationMetrics::total_proposed_draft_tokens)
         .def("get_total_runs", [](const SpecDecodeGenerationMetrics& self) { return self.runs; });
     py::class_<MultimodalMetrics>(module, "MultimodalMetrics",
-                                  "Image work; zero on this runtime, which has no vision models yet.")
+                                  "Images of requests, and the prompt tokens that they took the place of.")
         .def_readonly("total_images", &MultimodalMetrics::total_images)
         .def_readonly("total_image_tokens", &MultimodalMetrics::total_image_tokens)
         .def("get_total_runs", [](const MultimodalMetrics& self) { return self.runs; });

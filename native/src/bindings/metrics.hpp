@@ -13,10 +13,4 @@ struct SpecDecodeGenerationMetrics {
     int64_t total_proposed_draft_tokens = 0;
 };
 
-struct MultimodalMetrics {
-    int64_t runs = 0;
-    int64_t total_images = 0;
-    int64_t total_image_tokens = 0;
-};
-
 }  // namespace edgellm::bindings

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "bindings/prompt_images.hpp"
 #include "contract/errors.hpp"
 
 namespace edgellm::bindings {
@@ -28,11 +29,11 @@ std::vector<int32_t> encode(const LLMGenerationRequest& request, std::size_t ind
     }
 }
 
-void refuse_media(const LLMGenerationRequest& request) {
+void refuse_media(const LLMGenerationRequest& request, bool takes_images) {
     for (std::size_t index = 0; index < request.requests.size(); ++index) {
-        if (!request.requests[index].image_buffers.empty()) {
+        if (!takes_images && !request.requests[index].image_buffers.empty()) {
             throw InvalidRequest(std::string(kBadValue) + ": " + field(index, ".image_buffers") +
-                                 ": the native runtime has no vision models yet");
+                                 ": this model takes no images");
         }
         if (!request.requests[index].audio_buffers.empty()) {
             throw InvalidRequest(std::string(kBadValue) + ": " + field(index, ".audio_buffers") +
@@ -41,13 +42,17 @@ void refuse_media(const LLMGenerationRequest& request) {
     }
 }
 
-std::vector<std::vector<int32_t>> encode_all(const LLMGenerationRequest& request, const PythonReference& encoder) {
-    refuse_media(request);
-    std::vector<std::vector<int32_t>> prompts;
+std::vector<PromptImages> prompts_of(const LLMGenerationRequest& request, const PromptSources& sources) {
+    refuse_media(request, sources.images != nullptr);
+    std::vector<PromptImages> prompts;
     // The encoder is Python and may change the request: nothing of it is held across a call.
     for (std::size_t index = 0; index < request.requests.size(); ++index) {
+        PromptImages prompt;
+        prompt.images = request.requests[index].image_buffers;
         const auto& given = request.requests[index].extensions.token_ids;
-        prompts.push_back(given ? *given : encode(request, index, encoder));
+        prompt.token_ids = given ? *given : encode(request, index, sources.encoder);
+        if (sources.images != nullptr) expand_images(prompt, sources.image_processor, field(index, ".image_buffers"));
+        prompts.push_back(std::move(prompt));
     }
     if (prompts.size() != request.requests.size()) {
         throw InvalidRequest(std::string(kBadValue) + ": requests were removed while prompts were encoded");
@@ -57,8 +62,8 @@ std::vector<std::vector<int32_t>> encode_all(const LLMGenerationRequest& request
 
 }  // namespace
 
-LLMGenerationRequest with_prompt_tokens(const LLMGenerationRequest& request, const PythonReference& encoder) {
-    std::vector<std::vector<int32_t>> prompts = encode_all(request, encoder);
+LLMGenerationRequest with_prompt_tokens(const LLMGenerationRequest& request, const PromptSources& sources) {
+    std::vector<PromptImages> prompts = prompts_of(request, sources);
     for (std::size_t index = 0; index < request.stream_channels.size(); ++index) {
         if (!request.stream_channels[index]) {
             throw InvalidRequest(std::string(kBadValue) + ": stream_channels[" + std::to_string(index) + "] is None");
@@ -66,15 +71,20 @@ LLMGenerationRequest with_prompt_tokens(const LLMGenerationRequest& request, con
     }
     LLMGenerationRequest copy = request;
     for (std::size_t index = 0; index < prompts.size(); ++index) {
-        copy.requests[index].extensions.token_ids = std::move(prompts[index]);
+        Request& one = copy.requests[index];
+        one.image_buffers.clear();  // their pixels are needed no longer than the encoding takes
+        if (!prompts[index].images.empty()) {
+            one.encoded_images = encode_images(prompts[index], sources.image_processor, *sources.images);
+        }
+        one.extensions.token_ids = std::move(prompts[index].token_ids);
     }
     return copy;
 }
 
-std::vector<int64_t> count_prompt_tokens(const LLMGenerationRequest& request, const PythonReference& encoder) {
+std::vector<int64_t> count_prompt_tokens(const LLMGenerationRequest& request, const PromptSources& sources) {
     std::vector<int64_t> counts;
-    for (const std::vector<int32_t>& prompt : encode_all(request, encoder)) {
-        counts.push_back(static_cast<int64_t>(prompt.size()));
+    for (const PromptImages& prompt : prompts_of(request, sources)) {
+        counts.push_back(static_cast<int64_t>(prompt.token_ids.size()));
     }
     return counts;
 }

@@ -4,6 +4,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <array>
 #include <utility>
 
 namespace edgellm::bindings {
@@ -27,7 +28,10 @@ private:
     py::object object_;
 };
 
-// For py::class_<Bound>: Bound has a member function `PythonReference& python_reference()`.
+// What the bound objects of this module refer to.
+using PythonReferences = std::array<PythonReference*, 2>;
+
+// For py::class_<Bound>: Bound has a member function `PythonReferences python_references()`.
 template <class Bound>
 py::custom_type_setup collected_by_python() {
     return py::custom_type_setup([](PyHeapTypeObject* heap_type) {
@@ -38,11 +42,14 @@ py::custom_type_setup collected_by_python() {
             if (!py::detail::is_holder_constructed(self)) {
                 return 0;
             }
-            return py::cast<Bound&>(py::handle(self)).python_reference().traverse(visit, arg);
+            for (const PythonReference* reference : py::cast<Bound&>(py::handle(self)).python_references()) {
+                if (const int result = reference->traverse(visit, arg)) return result;
+            }
+            return 0;
         };
         type->tp_clear = [](PyObject* self) {
             if (py::detail::is_holder_constructed(self)) {
-                py::cast<Bound&>(py::handle(self)).python_reference().clear();
+                for (PythonReference* one : py::cast<Bound&>(py::handle(self)).python_references()) one->clear();
             }
             return 0;
         };

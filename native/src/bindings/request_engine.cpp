@@ -19,14 +19,15 @@ namespace {
 
 class BoundRequestEngine {
 public:
-    BoundRequestEngine(const std::string& engine_dir, const ContextCacheConfig& cache, int32_t max_batch_size,
+    BoundRequestEngine(const std::string& engine_dir, const std::string& multimodal_engine_dir,
+                  const ContextCacheConfig& cache, int32_t max_batch_size,
                        int32_t max_pending_requests, int32_t command_queue_capacity,
                        const BoundRuntimeOptions& options)
-        : encoder_(options.prompt_encoder), caches_context_(cache.enabled) {
+        : encoder_(options.prompt_encoder), image_processor_(options.image_processor), caches_context_(cache.enabled) {
         const RuntimeOptions values = options.values;
         const py::gil_scoped_release without_gil;  // Construct: maps the model and fills memory.
-        engine_ = RequestEngine::create(engine_dir, cache, max_batch_size, max_pending_requests,
-                                        command_queue_capacity, values);
+        engine_ = RequestEngine::create(engine_dir, multimodal_engine_dir, cache, max_batch_size,
+                                        max_pending_requests, command_queue_capacity, values);
     }
 
     ~BoundRequestEngine() {
@@ -38,12 +39,14 @@ public:
     BoundRequestEngine& operator=(const BoundRequestEngine&) = delete;
 
     RequestEngine& engine() const { return *engine_; }
-    PythonReference& python_reference() { return encoder_; }
+    PythonReferences python_references() { return {&encoder_, &image_processor_}; }
+    PromptSources prompt_sources() const { return {encoder_, image_processor_, engine_->images()}; }
     bool caches_context() const { return caches_context_; }
 
 private:
     std::unique_ptr<RequestEngine> engine_;
     PythonReference encoder_;
+    PythonReference image_processor_;
     bool caches_context_;
 };
 
@@ -53,15 +56,16 @@ std::unique_ptr<BoundRequestEngine> make(const std::string& engine_dir, const st
                                          int32_t max_batch_size, int32_t max_pending_requests,
                                          int32_t command_queue_capacity, bool /*capture_cuda_graph*/,
                                          const std::optional<BoundRuntimeOptions>& options) {
-    refuse_unsupported_arguments(multimodal_engine_dir, lora_weights_map);
-    return std::make_unique<BoundRequestEngine>(engine_dir, cache, max_batch_size, max_pending_requests,
-                                                command_queue_capacity, options.value_or(BoundRuntimeOptions()));
+    refuse_unsupported_arguments(lora_weights_map);
+    return std::make_unique<BoundRequestEngine>(engine_dir, multimodal_engine_dir, cache, max_batch_size,
+                                                max_pending_requests, command_queue_capacity,
+                                                options.value_or(BoundRuntimeOptions()));
 }
 
 std::shared_ptr<RequestHandle> submit(BoundRequestEngine& self, const LLMGenerationRequest& request) {
     // Nothing is encoded for several sequences: the engine refuses them.
     const bool is_single = request.requests.size() == 1;
-    LLMGenerationRequest prepared = is_single ? with_prompt_tokens(request, self.python_reference()) : request;
+    LLMGenerationRequest prepared = is_single ? with_prompt_tokens(request, self.prompt_sources()) : request;
     const py::gil_scoped_release without_gil;  // Submit: takes the engine's queue.
     return self.engine().submit(std::move(prepared));
 }
@@ -103,7 +107,7 @@ void bind_request_engine(py::module_& module) {
         .def(
             "count_prompt_tokens",
             [](BoundRequestEngine& self, const LLMGenerationRequest& request) {
-                return count_prompt_tokens(request, self.python_reference());
+                return count_prompt_tokens(request, self.prompt_sources());
             },
             py::arg("request"), "Tokens of each prompt, without generating.")
         .def(
@@ -128,6 +132,13 @@ void bind_request_engine(py::module_& module) {
             "get_generation_metrics",
             [](const BoundRequestEngine& self) { return self.engine().generation_metrics(); },
             py::call_guard<py::gil_scoped_release>(), "Extension.")
+        .def(
+            "get_multimodal_metrics",
+            [](const BoundRequestEngine& self) {
+                const ImageEncoder* images = self.engine().images();
+                return images == nullptr ? MultimodalMetrics() : images->metrics();
+            },
+            "Extension.")
         .def(
             "executor_info", [](const BoundRequestEngine& self) { return self.engine().executor_info(); },
             "Extension: what runs the model, and its sizes.")

@@ -52,6 +52,16 @@ void bind_runtime_options(py::module_& module) {
             }
             self.prompt_encoder = PythonReference(encoder);
         });
+    options.def_property(
+        "image_processor", [](const BoundRuntimeOptions& self) -> py::object { return self.image_processor.get(); },
+        [](BoundRuntimeOptions& self, const py::object& processor) {
+            for (const char* method : {"expand", "digest", "tiles"}) {
+                if (!processor.is_none() && !py::hasattr(processor, method)) {
+                    throw py::type_error("image_processor must have the methods expand, digest and tiles, or be None");
+                }
+            }
+            self.image_processor = PythonReference(processor);
+        });
 }
 
 }  // namespace edgellm::bindings

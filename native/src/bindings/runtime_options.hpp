@@ -10,8 +10,9 @@ namespace edgellm::bindings {
 struct BoundRuntimeOptions {
     RuntimeOptions values;          // prompt_encoder stays empty
     PythonReference prompt_encoder; // callable(request, index) -> list[int], or None
+    PythonReference image_processor;  // see prompt_images.hpp, or None
 
-    PythonReference& python_reference() { return prompt_encoder; }
+    PythonReferences python_references() { return {&prompt_encoder, &image_processor}; }
 };
 
 }  // namespace edgellm::bindings

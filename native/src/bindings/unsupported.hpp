@@ -11,11 +11,7 @@ namespace edgellm::bindings {
     throw std::runtime_error(call + ": the native runtime has no speech models yet");
 }
 
-inline void refuse_unsupported_arguments(const std::string& multimodal_engine_dir,
-                                         const std::map<std::string, std::string>& lora_weights_map) {
-    if (!multimodal_engine_dir.empty()) {
-        throw std::runtime_error("multimodal_engine_dir: the native runtime has no vision or audio models yet");
-    }
+inline void refuse_unsupported_arguments(const std::map<std::string, std::string>& lora_weights_map) {
     if (!lora_weights_map.empty()) {
         throw std::runtime_error("lora_weights_map: the native runtime has no LoRA adapters yet");
     }

@@ -108,6 +108,8 @@ struct RequestExtensions {
     std::string cache_domain;                       // prefixes are reused only inside one domain
 };
 
+struct EncodedImage;
+
 struct Request {
     std::vector<Message> messages;
     std::vector<std::string> stop_strings;
@@ -117,6 +119,8 @@ struct Request {
     RequestExtensions extensions;                   // extension
     std::vector<ImageData> image_buffers;
     std::vector<AudioData> audio_buffers;
+    // Extension, set by the bindings: image_buffers as token_ids refer to them, see encoded_image.hpp.
+    std::vector<std::shared_ptr<const EncodedImage>> encoded_images;
 };
 
 class StreamChannel;
@@ -244,6 +248,12 @@ struct LLMPrefillMetrics {
     int64_t runs = 0;
     int64_t reused_tokens = 0;
     int64_t computed_tokens = 0;
+};
+
+struct MultimodalMetrics {
+    int64_t runs = 0;                // requests with images
+    int64_t total_images = 0;
+    int64_t total_image_tokens = 0;
 };
 
 struct LLMGenerationMetrics {

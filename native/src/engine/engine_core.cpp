@@ -148,9 +148,11 @@ void EngineCore::run(std::span<const Scheduled> scheduled, OutputKind kind) {
     for (const auto& [sequence, rows] : scheduled) {
         const bool last = rows == sequence->rows_to_compute();
         wanted += last ? 1 : 0;
-        groups.push_back({std::span(sequence->tokens)
-                              .subspan(static_cast<std::size_t>(sequence->computed), static_cast<std::size_t>(rows)),
-                          sequence->computed, sequence->pages.pages(), last ? RowsWanted::kLast : RowsWanted::kNone});
+        const auto first = static_cast<std::size_t>(sequence->computed);
+        const auto count = static_cast<std::size_t>(rows);
+        groups.push_back({std::span(sequence->tokens).subspan(first, count), sequence->computed,
+                          sequence->pages.pages(), last ? RowsWanted::kLast : RowsWanted::kNone,
+                          sequence->embedded_rows(first, count)});
     }
     rows_.resize(wanted * width);
     const auto start = std::chrono::steady_clock::now();

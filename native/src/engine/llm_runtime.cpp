@@ -20,6 +20,7 @@ public:
     explicit BlockingRuntime(EngineParts parts)
         : intake_(parts.vocab, parts.limits, std::move(parts.guides), std::move(parts.prompt_encoder)),
           cache_enabled_(parts.cache.enabled),
+          images_(std::move(parts.images)),
           core_(std::move(parts.executor), parts.vocab, parts.limits, parts.cache) {}
 
     LLMGenerationResponse handle_request(const LLMGenerationRequest& request) override;
@@ -38,6 +39,7 @@ public:
         const std::lock_guard<std::mutex> lock(mutex_);
         return core_.context_cache_metrics();
     }
+    ImageEncoder* images() const override { return images_.get(); }
     ExecutorInfo executor_info() const override { return core_.executor_info(); }
 
 private:
@@ -49,6 +51,7 @@ private:
 
     const RequestIntake intake_;
     const bool cache_enabled_;
+    const std::shared_ptr<ImageEncoder> images_;
     mutable std::mutex mutex_;  // one call at a time
     EngineCore core_;
     std::string failure_;  // not empty once a step failed

@@ -9,6 +9,7 @@
 
 #include "contract/stream_channel.hpp"
 #include "contract/types.hpp"
+#include "engine/image_encoder.hpp"
 #include "engine/runtime_options.hpp"
 #include "executor/executor.hpp"
 
@@ -16,8 +17,9 @@ namespace edgellm {
 
 class LLMRuntime {
 public:
-    static std::unique_ptr<LLMRuntime> create(const std::string& engine_dir, const ContextCacheConfig& cache,
-                                              const RuntimeOptions& options);
+    // engine_dir holds llm.gguf, multimodal_engine_dir visual/visual.gguf ("": text alone).
+    static std::unique_ptr<LLMRuntime> create(const std::string& engine_dir, const std::string& multimodal_engine_dir,
+                                              const ContextCacheConfig& cache, const RuntimeOptions& options);
     virtual ~LLMRuntime() = default;
 
     // Every request has extensions.token_ids set. stream_channels is empty or has one channel a request;
@@ -27,7 +29,8 @@ public:
     virtual LLMGenerationMetrics generation_metrics() const = 0;
     virtual std::optional<ContextCacheMetrics> context_cache_metrics() const = 0;  // nullopt when off
 
-    // Extensions.
+    // Extensions. images() is thread-safe beside the other calls, and null for a model that takes text alone.
+    virtual ImageEncoder* images() const = 0;
     virtual ExecutorInfo executor_info() const = 0;
     // Teacher forcing: logits of every position of token_ids, row-major [tokens × vocab].
     virtual std::vector<float> score(const std::vector<int32_t>& token_ids) = 0;

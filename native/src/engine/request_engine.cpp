@@ -38,6 +38,7 @@ public:
           command_queue_capacity_(
               check_range("command_queue_capacity", command_queue_capacity, 1, kMaxPendingRequests)),
           executor_info_(parts.executor->info()),
+          images_(std::move(parts.images)),
           intake_(parts.vocab, parts.limits, std::move(parts.guides), std::move(parts.prompt_encoder)),
           core_(std::move(parts.executor), parts.vocab, parts.limits, parts.cache) {
         take_snapshots();
@@ -63,6 +64,7 @@ public:
     ContextCacheMetrics context_cache_metrics() const override { return read(cache_metrics_); }
     LLMPrefillMetrics prefill_metrics() const override { return read(prefill_metrics_); }
     LLMGenerationMetrics generation_metrics() const override { return read(generation_metrics_); }
+    ImageEncoder* images() const override { return images_.get(); }
     ExecutorInfo executor_info() const override { return executor_info_; }
     uint64_t steps_completed() const override { return read(steps_completed_); }
 
@@ -90,6 +92,7 @@ private:
     const int32_t max_pending_requests_;
     const int32_t command_queue_capacity_;
     const ExecutorInfo executor_info_;
+    const std::shared_ptr<ImageEncoder> images_;
     const RequestIntake intake_;
 
     mutable std::mutex mutex_;

@@ -9,6 +9,7 @@
 
 #include "contract/stream_channel.hpp"
 #include "contract/types.hpp"
+#include "engine/image_encoder.hpp"
 #include "engine/runtime_options.hpp"
 #include "executor/executor.hpp"
 
@@ -27,10 +28,13 @@ public:
 
 class RequestEngine {
 public:
-    // engine_dir holds llm.gguf. Throws ModelFileError or InvalidRequest.
-    static std::unique_ptr<RequestEngine> create(const std::string& engine_dir, const ContextCacheConfig& cache,
-                                                 int32_t max_batch_size, int32_t max_pending_requests,
-                                                 int32_t command_queue_capacity, const RuntimeOptions& options);
+    // engine_dir holds llm.gguf, multimodal_engine_dir visual/visual.gguf ("": text alone).
+    // Throws ModelFileError or InvalidRequest.
+    static std::unique_ptr<RequestEngine> create(const std::string& engine_dir,
+                                                 const std::string& multimodal_engine_dir,
+                                                 const ContextCacheConfig& cache, int32_t max_batch_size,
+                                                 int32_t max_pending_requests, int32_t command_queue_capacity,
+                                                 const RuntimeOptions& options);
     virtual ~RequestEngine() = default;
 
     // Takes a request of exactly one sequence whose extensions.token_ids are set. Throws SubmitRefused
@@ -47,6 +51,7 @@ public:
     virtual ContextCacheMetrics context_cache_metrics() const = 0;
     virtual LLMPrefillMetrics prefill_metrics() const = 0;
     virtual LLMGenerationMetrics generation_metrics() const = 0;
+    virtual ImageEncoder* images() const = 0;  // null: the model takes text alone
     virtual ExecutorInfo executor_info() const = 0;
     virtual uint64_t steps_completed() const = 0;  // advances while work is resident: a stuck engine shows
 };

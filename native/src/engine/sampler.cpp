@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "engine/guide/bad_guide.hpp"
@@ -39,7 +40,10 @@ Sampler::Sampler(SamplingSpec spec, std::span<const int32_t> prompt)
     : spec_(std::move(spec)),
       penalised_(spec_.frequency_penalty != 0.0F || spec_.presence_penalty != 0.0F ||
                  spec_.repetition_penalty != 1.0F) {
-    if (spec_.repetition_penalty != 1.0F) prompt_tokens_.insert(prompt.begin(), prompt.end());
+    if (spec_.repetition_penalty == 1.0F) return;
+    // Rows of images are no tokens, and below zero.
+    std::copy_if(prompt.begin(), prompt.end(), std::inserter(prompt_tokens_, prompt_tokens_.end()),
+                 [](int32_t token) { return token >= 0; });
 }
 
 SampledToken Sampler::sample(std::span<float> logits, std::span<const uint32_t> mask, SamplerScratch& scratch) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/kv_pages.hpp"
@@ -32,6 +33,11 @@ public:
     }
     int32_t prompt_size() const { return static_cast<int32_t>(spec.prompt.size()); }
     int32_t rows_to_compute() const { return static_cast<int32_t>(tokens.size()) - computed; }
+    // As RowGroup has them; empty where no row of the prompt's part is an image's.
+    std::span<const float* const> embedded_rows(std::size_t first, std::size_t count) const {
+        if (first >= spec.embedded_rows.size()) return {};
+        return std::span(spec.embedded_rows).subspan(first, count);
+    }
     bool in_prefill() const { return computed < prompt_size(); }
 
     const SequenceSpec spec;

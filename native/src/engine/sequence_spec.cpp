@@ -26,7 +26,8 @@ void refuse_what_this_runtime_lacks(const LLMGenerationRequest& request) {
     check_range<int64_t>("recurrent_capture_interval", request.recurrent_capture_interval, 0, INT64_MAX);
 }
 
-void check_prompt(const std::vector<int32_t>& prompt, bool embeddings, const EngineLimits& limits) {
+void check_prompt(const std::vector<int32_t>& prompt, std::size_t image_count, bool embeddings,
+                  const EngineLimits& limits) {
     if (prompt.empty()) refuse_value("token_ids", "must not be empty: the prompt has no tokens");
     const auto tokens = static_cast<int64_t>(prompt.size());
     if (tokens > limits.max_input_tokens) {
@@ -38,11 +39,34 @@ void check_prompt(const std::vector<int32_t>& prompt, bool embeddings, const Eng
                              " tokens and leaves no room for an answer; max_kv_tokens is " +
                              std::to_string(limits.max_kv_tokens));
     }
-    const auto outside = std::find_if(prompt.begin(), prompt.end(),
-                                      [&](int32_t token) { return token < 0 || token >= limits.vocab_size; });
+    const auto outside = std::find_if(prompt.begin(), prompt.end(), [&](int32_t token) {
+        return token >= limits.vocab_size || image_index_of(token) >= static_cast<int32_t>(image_count);
+    });
     if (outside != prompt.end()) {
         refuse_value("token_ids[" + std::to_string(outside - prompt.begin()) + "]",
                      "must be between 0 and " + std::to_string(limits.vocab_size - 1));
+    }
+}
+
+// Every image has all of its rows in the prompt, in order.
+void place_images(SequenceSpec& spec, const std::vector<std::shared_ptr<const EncodedImage>>& images) {
+    std::vector<int32_t> placed(images.size(), 0);
+    spec.images = images;
+    spec.embedded_rows.assign(spec.prompt.size(), nullptr);
+    for (std::size_t position = 0; position < spec.prompt.size(); ++position) {
+        int32_t& token = spec.prompt[position];
+        if (token >= 0) continue;
+        const auto index = static_cast<std::size_t>(image_index_of(token));
+        const EncodedImage& image = *images[index];
+        if (placed[index] < image.row_count) spec.embedded_rows[position] = image.row(placed[index]);
+        ++placed[index];
+        token = image.key;
+    }
+    for (std::size_t index = 0; index < images.size(); ++index) {
+        if (placed[index] == images[index]->row_count) continue;
+        refuse_value("image_buffers[" + std::to_string(index) + "]",
+                     "has " + std::to_string(images[index]->row_count) + " rows, and the prompt places for " +
+                         std::to_string(placed[index]));
     }
 }
 
@@ -108,7 +132,7 @@ SequenceSpec make_sequence_spec(const LLMGenerationRequest& request, std::size_t
                                 const EngineLimits& limits) {
     const Request& one = request.requests[index];
     refuse_what_this_runtime_lacks(request);
-    check_prompt(prompt, one.extensions.embeddings, limits);
+    check_prompt(prompt, one.encoded_images.size(), one.extensions.embeddings, limits);
     check_stop_strings(one.stop_strings);
     if (one.extensions.cache_domain.size() > kMaxCacheDomainBytes) {
         refuse_value("cache_domain", "must have at most " + std::to_string(kMaxCacheDomainBytes) + " bytes");
@@ -121,6 +145,7 @@ SequenceSpec make_sequence_spec(const LLMGenerationRequest& request, std::size_t
     SequenceSpec spec;
     spec.sampling = make_sampling_spec(request, index, limits);
     spec.prompt = std::move(prompt);
+    if (!one.encoded_images.empty()) place_images(spec, one.encoded_images);
     const int64_t room = limits.max_kv_tokens - static_cast<int64_t>(spec.prompt.size());
     spec.max_new_tokens = static_cast<int32_t>(std::min(max_new_tokens, room));
     spec.stop_strings = one.stop_strings;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "contract/encoded_image.hpp"
 #include "contract/stream_channel.hpp"
 #include "contract/types.hpp"
 #include "engine/engine_limits.hpp"
@@ -14,7 +15,9 @@
 namespace edgellm {
 
 struct SequenceSpec {
-    std::vector<int32_t> prompt;
+    std::vector<int32_t> prompt;              // an image's key, below zero, where a row of it stands for a token
+    std::vector<const float*> embedded_rows;  // by position of the prompt, null for tokens; empty without images
+    std::vector<std::shared_ptr<const EncodedImage>> images;  // what embedded_rows point into
     SamplingSpec sampling;
     int32_t max_new_tokens = 0;               // clamped to the room left in the KV store
     std::vector<std::string> stop_strings;

@@ -52,6 +52,9 @@ struct RowGroup {
     int32_t first_position = 0;
     std::span<const int32_t> pages;   // covers positions [0, first_position + tokens.size())
     RowsWanted wanted = RowsWanted::kLast;
+    // Empty, or for each row the hidden_size values that it enters the model with; null where its token says them.
+    // Tokens of the other rows may be anything.
+    std::span<const float* const> embedded = {};
 };
 
 // What a caller wants done while a pass is computed: it costs no other thread its time there.

@@ -17,6 +17,7 @@ StepPlanner::StepPlanner(const ExecutorInfo& info)
 
 const StepLayout& StepPlanner::plan(std::span<const RowGroup> groups, OutputKind kind, std::size_t out_size) {
     layout_.tokens.clear();
+    layout_.embedded.clear();
     layout_.positions.clear();
     layout_.group_of_row.clear();
     layout_.wanted_rows.clear();
@@ -48,8 +49,11 @@ void StepPlanner::add_group(const RowGroup& group) {
     for (const int32_t page : group.pages) {
         if (page < 0 || page >= info_.kv_page_count) refuse("page " + std::to_string(page) + " is outside the store");
     }
-    for (const int32_t token : group.tokens) {
-        if (token < 0 || token >= info_.vocab_size)
+    if (!group.embedded.empty() && group.embedded.size() != count) refuse("not every row says whether it is embedded");
+    const auto embedded = [&](std::size_t row) { return group.embedded.empty() ? nullptr : group.embedded[row]; };
+    for (std::size_t row = 0; row < count; ++row) {
+        const int32_t token = group.tokens[row];
+        if (embedded(row) == nullptr && (token < 0 || token >= info_.vocab_size))
             refuse("token id " + std::to_string(token) + " is outside the vocabulary");
     }
     claim_written_pages(group);
@@ -60,6 +64,7 @@ void StepPlanner::add_group(const RowGroup& group) {
     layout_.groups.push_back({first_row, row_count, group.first_position, group.pages});
     for (int32_t i = 0; i < row_count; ++i) {
         layout_.tokens.push_back(group.tokens[static_cast<std::size_t>(i)]);
+        layout_.embedded.push_back(embedded(static_cast<std::size_t>(i)));
         layout_.positions.push_back(group.first_position + i);
         layout_.group_of_row.push_back(group_index);
         const bool wanted =

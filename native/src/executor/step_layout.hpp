@@ -20,6 +20,7 @@ struct StepGroup {
 
 struct StepLayout {
     std::vector<int32_t> tokens;     // by row
+    std::vector<const float*> embedded;  // by row: null where the token says what it enters the model with
     std::vector<int32_t> positions;  // by row
     std::vector<int32_t> group_of_row;
     std::vector<int32_t> wanted_rows;  // rows whose result is asked for, ascending

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.parsing.chat_templates import TEMPLATES, TIME_TOOL
 
-from edgellm.errors import RequestError
+from edgellm.errors import RequestError, UnsupportedModalityError
 from edgellm.parsing.chat_template import ChatTemplate
 from edgellm.parsing.messages import normalise_messages
 from edgellm.parsing.template_messages import messages_for_template, tools_for_template
@@ -179,3 +179,21 @@ def test_every_text_that_reaches_the_prompt_is_guarded() -> None:
     seen.clear()
     tools_for_template([TIME_TOOL], note)
     assert TIME_TOOL["function"]["name"] in seen
+
+
+PICTURED = {
+    "role": "user",
+    "content": [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "x"}}],
+}
+
+
+def test_an_image_keeps_its_place_among_texts() -> None:
+    messages = normalise_messages([PICTURED], modalities=("text", "image"))
+    (rendered,), _ = messages_for_template(messages, traits(takes_parts=True), plain)
+    assert rendered["content"] == [{"type": "text", "text": "see"}, {"type": "image"}]
+
+
+def test_a_template_without_parts_has_no_place_for_an_image() -> None:
+    messages = normalise_messages([PICTURED], modalities=("text", "image"))
+    with pytest.raises(UnsupportedModalityError, match=r"messages\[0\]\.content\[1\]: .* no place for image input"):
+        messages_for_template(messages, STRINGS, plain)

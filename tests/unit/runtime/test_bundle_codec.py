@@ -9,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.models.bundles import lowered_bundle_of
 from tests.models.tiny_tokenizer import CHATML_TEMPLATE, TinyTokenizer
+from tests.models.tiny_vision import VISION_VARIANTS, write_vision_checkpoint
 from tests.unit.parsing.codecs import codec
 
-from edgellm.errors import CheckpointError, UnsupportedModelError
+from edgellm.errors import CheckpointError, UnsupportedModalityError, UnsupportedModelError
 from edgellm.runtime.bundle_codec import bundle_codec
 
 CHATML = TinyTokenizer()
@@ -112,3 +114,24 @@ def test_settings_for_padding_and_truncation_are_ignored(folder: Path) -> None:
     }
     (folder / "tokenizer.json").write_text(json.dumps(content))
     assert bundle_codec(folder).encode_text("hello " * 20) == codec(CHATML).encode_text("hello " * 20)
+
+
+def test_a_bundle_that_sees_takes_images_in_their_places(tmp_path: Path) -> None:
+    checkpoint = write_vision_checkpoint(tmp_path / "model", VISION_VARIANTS["smolvlm"])
+    bundle = lowered_bundle_of(checkpoint, tmp_path / "bundle").directory
+    parts = [
+        {"type": "text", "text": "a "},
+        {"type": "image"},
+        {"type": "text", "text": " b <image> c"},
+        {"type": "image"},
+    ]
+    messages = [{"role": "user", "content": parts}]
+    sighted = bundle_codec(bundle)
+    placeholder = sighted.template_ids("<image>")
+    ids = sighted.encode_chat(messages)
+    # What a client types is text, and never the place of an image.
+    assert sum([token] == placeholder for token in ids) == 2
+    assert sighted.decode(ids, skip_special_tokens=False).startswith("<|im_start|>user: a <image> b <image> c<image>")
+    (bundle / "visual").rename(tmp_path / "visual")
+    with pytest.raises(UnsupportedModalityError, match=r"messages\[0\]\.content\[1\]: this model takes no image input"):
+        bundle_codec(bundle).encode_chat(messages)

@@ -29,6 +29,8 @@ from edgellm.engines.lowering.model_file import (
 )
 from edgellm.engines.lowering.plan import describe_bundle, write_json, write_text
 from edgellm.engines.lowering.tensor_map import plan_tensors
+from edgellm.engines.lowering.vision_config import is_vision_model, text_config
+from edgellm.engines.lowering.vision_plan import DECODER_OF_VISION_MODEL, VisionPlan
 from edgellm.engines.lowering.vocabulary import Vocabulary, read_vocabulary
 from edgellm.engines.progress import Progress, ProgressCallback
 from edgellm.engines.resources.native_memory import NativeShape
@@ -52,24 +54,36 @@ class CheckpointPlan:
                 raise UnsupportedModelError(
                     f"{source.path}: no {names.TOKENIZER_FILE}, which the native runtime needs: {SAVE_TOKENIZER}"
                 )
-            self._config = decoder_config(source.path / names.CONFIG_FILE, self._checkpoint.config)
-            self._tensors = plan_tensors(self._config, self._checkpoint)
+            self._vision: VisionPlan | None = None
+            config_path = source.path / names.CONFIG_FILE
+            if is_vision_model(self._checkpoint.config):
+                values = text_config(config_path, self._checkpoint.config)
+                self._config = decoder_config(config_path, values, "text_config.")
+                self._vision = VisionPlan(self._checkpoint, self._config, self.quantisation)
+                self._tensors = plan_tensors(
+                    self._config, self._checkpoint, inside=DECODER_OF_VISION_MODEL, elsewhere=self._vision.sources
+                )
+            else:
+                self._config = decoder_config(config_path, self._checkpoint.config)
+                self._tensors = plan_tensors(self._config, self._checkpoint)
             self.checkpoint_digest = checkpoint_digest(source.path)
         except OSError as error:
             raise ModelSourceError(f"{source.path}: {error.strerror}") from None
-        self.output_bytes = model_file_bytes(self._tensors, self.quantisation)
+        self._model_bytes = model_file_bytes(self._tensors, self.quantisation)
+        self.output_bytes = self._model_bytes + (self._vision.output_bytes if self._vision else 0)
 
     @property
     def runtime_shape(self) -> NativeShape:
         config = self._config
         return NativeShape(
-            self.output_bytes,
+            self._model_bytes,
             config.layer_count,
             self._tensors.kv_head_count,
             config.head_size,
             config.vocab_size,
             config.usable_context_length,
             shared_embedding_bytes=shared_embedding_bytes(self._tensors, self.quantisation),
+            vision=self._vision.memory_shape if self._vision else None,
         )
 
     def write(self, directory: Path, on_progress: ProgressCallback) -> Bundle:
@@ -79,6 +93,8 @@ class CheckpointPlan:
         vocabulary = read_vocabulary(
             tokenizer_path, parse_object(tokenizer_path, tokenizer_json), tokenizer_json, config.vocab_size
         )
+        if self._vision is not None:
+            self._vision.check_vocabulary(tokenizer_path, vocabulary)
         generation = checkpoint.optional_object(names.GENERATION_CONFIG_FILE)
         tokens = _named_tokens(checkpoint)
         template = chat_template(checkpoint.directory)
@@ -104,14 +120,20 @@ class CheckpointPlan:
         if generation:
             write_json(directory / GENERATION_CONFIG_FILE, generation)
         total_bytes, model_path = self.output_bytes, directory / MODEL_FILE
-        write_model_file(
-            model_path,
-            content,
-            lambda done_bytes: on_progress(Progress("lower", "lowering the weights", done_bytes, total_bytes)),
-        )
+
+        def on_bytes(done_bytes: int) -> None:
+            on_progress(Progress("lower", "lowering the weights", done_bytes, total_bytes))
+
+        write_model_file(model_path, content, on_bytes)
+        if self._vision is not None:
+            self._vision.write(directory, self._source.model_id, lambda done: on_bytes(self._model_bytes + done))
         # What the bundle says is read back from the file just written, so that the two cannot differ.
         shape = model_shape(read_gguf(model_path))
-        return describe_bundle(directory, self._source, shape, self._config.model_type, self.checkpoint_digest)
+        return describe_bundle(directory, self._source, shape, self._model_type, self.checkpoint_digest)
+
+    @property
+    def _model_type(self) -> str:
+        return self._config.model_type if self._vision is None else self._vision.model_type
 
     def _declared(self, name: str, generation: Mapping[str, Any]) -> tuple[int, ...]:
         """Ids of generation_config.json first, then of config.json, each once."""

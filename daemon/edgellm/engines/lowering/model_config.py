@@ -35,6 +35,10 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
+VISION_FAMILIES = ("idefics3", "smolvlm")
+"""Whose decoder, of one of FAMILIES, is described by ``text_config``."""
+
+
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
     """``kind`` is none, linear or llama3; the other fields of llama3 are None elsewhere."""
@@ -72,16 +76,20 @@ class DecoderConfig:
         return min(self.context_length, self.sliding_window or self.context_length)
 
 
-def decoder_config(path: Path, values: Mapping[str, Any]) -> DecoderConfig:
-    """Raises UnsupportedModelError for what the runtime lacks, CheckpointError for what is missing or wrong."""
-    fields = Fields(path, values)
+def decoder_config(path: Path, values: Mapping[str, Any], prefix: str = "") -> DecoderConfig:
+    """``prefix`` is where ``values`` are in the file.
+
+    Raises UnsupportedModelError for what the runtime lacks, CheckpointError for what is missing or wrong.
+    """
+    fields = Fields(path, values, prefix)
     model_type = fields.text("model_type")
     if model_type is None:
         fields.fail("model_type", "is missing")
     family = FAMILIES.get(model_type)
     if family is None:
+        supported = FAMILIES if prefix else (*FAMILIES, *VISION_FAMILIES)
         raise UnsupportedModelError(
-            f"{path}: model_type {model_type!r} is not supported (supported: {', '.join(FAMILIES)})"
+            f"{path}: {prefix}model_type {model_type!r} is not supported (supported: {', '.join(supported)})"
         )
     _refuse_unsupported(fields)
     head_count = fields.count("num_attention_heads")

@@ -80,14 +80,14 @@ def write_model_file(path: Path, content: ModelFileContent, on_bytes: Callable[[
     writer.write_ti_data_to_file()
     writer.close()
     with path.open("ab") as stream:
-        _align(stream)
+        align(stream)
         if divisors is not None:
             stream.write(divisors.tobytes())
-            _align(stream)
+            align(stream)
         done_bytes = 0
         for (mapped, tensor), kind in zip(content.tensors.located, kinds, strict=True):
             _write_tensor(stream, mapped, tensor, kind, content.config)
-            _align(stream)
+            align(stream)
             done_bytes += stored_bytes(kind, mapped.shape)
             on_bytes(done_bytes)
 
@@ -110,7 +110,8 @@ def _write_tensor(
         stream.write(stored_values(mapped.target, block, kind).tobytes())
 
 
-def _align(stream: BinaryIO) -> None:
+def align(stream: BinaryIO) -> None:
+    """Zeros up to where the next tensor may begin."""
     stream.write(bytes(-stream.tell() % DEFAULT_ALIGNMENT_BYTES))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from edgellm.engines.checkpoint import Checkpoint, LocatedTensor
@@ -17,7 +17,7 @@ _HEAD = "lm_head.weight"
 _DECODER = "model."
 """Before the names of a causal model's tensors; a decoder that was saved alone, as for embeddings, has them bare."""
 # Buffers that old checkpoints carry and that follow from the configuration.
-_DERIVED = re.compile(r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq")
+_DERIVED = re.compile(r"(model\.)?(text_model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +31,40 @@ class MappedTensor:
     optional: bool = False
 
 
+LocatedTensors = tuple[tuple[MappedTensor, LocatedTensor], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
     """``located`` are the tensors to lower, in the order of the file."""
 
-    located: tuple[tuple[MappedTensor, LocatedTensor], ...]
+    located: LocatedTensors
     kv_head_count: int
 
 
-def plan_tensors(config: DecoderConfig, checkpoint: Checkpoint) -> TensorPlan:
-    """Every tensor of the model, found and of the right shape, and none left over."""
-    prefix = _DECODER if any(name.startswith(_DECODER) for name in checkpoint.tensors) else ""
+def plan_tensors(
+    config: DecoderConfig, checkpoint: Checkpoint, *, inside: str = "", elsewhere: frozenset[str] = frozenset()
+) -> TensorPlan:
+    """Every tensor of the decoder, found and of the right shape, and none left over.
+
+    ``inside`` is what the names of its tensors begin with where it is part of a larger model, ``elsewhere`` what others
+    read.
+    """
+    prefix = inside or (_DECODER if any(name.startswith(_DECODER) for name in checkpoint.tensors) else "")
     kv_head_count = config.kv_head_count or _kv_heads_from_weights(config, checkpoint, prefix)
     has_head = _HEAD in checkpoint.tensors
     # A model that only embeds needs no head, whatever the configuration of the whole model says.
     only_embeds = not prefix and not has_head and (checkpoint.directory / MODULES_FILE).exists()
     tied = not has_head if config.tied is None or only_embeds else config.tied
+    located = locate(_expected(config, kv_head_count, tied, prefix), checkpoint)
+    _refuse_unknown(checkpoint, {mapped.source for mapped, _ in located} | elsewhere, tied)
+    return TensorPlan(located, kv_head_count)
+
+
+def locate(expected: Iterable[MappedTensor], checkpoint: Checkpoint) -> LocatedTensors:
+    """The tensors where they are. Raises CheckpointError for one that is missing or of another shape."""
     located: list[tuple[MappedTensor, LocatedTensor]] = []
-    for mapped in _expected(config, kv_head_count, tied, prefix):
+    for mapped in expected:
         tensor = checkpoint.tensors.get(mapped.source)
         if tensor is None:
             if mapped.optional:
@@ -60,8 +76,7 @@ def plan_tensors(config: DecoderConfig, checkpoint: Checkpoint) -> TensorPlan:
                 f"config.json asks for {list(mapped.shape)}"
             )
         located.append((mapped, tensor))
-    _refuse_unknown(checkpoint, located, tied)
-    return TensorPlan(tuple(located), kv_head_count)
+    return tuple(located)
 
 
 def _expected(config: DecoderConfig, kv_head_count: int, tied: bool, prefix: str) -> Iterator[MappedTensor]:
@@ -97,11 +112,9 @@ def _kv_heads_from_weights(config: DecoderConfig, checkpoint: Checkpoint, prefix
     return key.stored.shape[0] // config.head_size or config.head_count
 
 
-def _refuse_unknown(checkpoint: Checkpoint, located: list[tuple[MappedTensor, LocatedTensor]], tied: bool) -> None:
+def _refuse_unknown(checkpoint: Checkpoint, known: frozenset[str] | set[str], tied: bool) -> None:
     """A tensor that nobody reads would silently change what the model computes."""
-    known = {mapped.source for mapped, _ in located}
-    if tied:
-        known.add(_HEAD)
+    known = {*known, _HEAD} if tied else known
     for name, tensor in checkpoint.tensors.items():
         if name not in known and not _DERIVED.fullmatch(name):
             raise UnsupportedModelError(

@@ -20,6 +20,28 @@ LOWERING_BYTES = 192 << 20
 LOWERING_BYTES_PER_TOKEN = 2000
 
 
+# Rows of images that are kept for later turns (ImageEncoder::kMaxKeptBytes).
+KEPT_IMAGE_BYTES = 128 << 20
+# Attention of one tile: the scores, what is laid out of them for a product, and the result of their softmax.
+VISION_SCORE_COPIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class VisionShape:
+    """``model_bytes`` is the size of the tower's file; sizes are of one tile."""
+
+    model_bytes: int
+    patch_count: int
+    head_count: int
+    hidden_size: int
+    intermediate_size: int
+
+    @property
+    def activation_bytes(self) -> int:
+        rows = 8 * self.hidden_size + 3 * self.intermediate_size
+        return 4 * self.patch_count * (VISION_SCORE_COPIES * self.head_count * self.patch_count + rows)
+
+
 @dataclass(frozen=True, slots=True)
 class NativeShape:
     """What the runtime's memory depends on. ``model_bytes`` is the size of the weights file.
@@ -36,6 +58,7 @@ class NativeShape:
     context_length: int
     kv_cache_dtype: str = "f16"
     shared_embedding_bytes: int = 0
+    vision: VisionShape | None = None
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -70,6 +93,10 @@ def load_estimate(shape: NativeShape, max_kv_tokens: int, max_batch_size: int, *
     weights = [Part("weights", shape.model_bytes, "mapped file")]
     if shape.shared_embedding_bytes:
         weights.append(Part("embedding", shape.shared_embedding_bytes, "its rows, beside the output matrix"))
+    if shape.vision is not None:
+        tower = shape.vision
+        weights.append(Part("vision tower", tower.model_bytes, "mapped file"))
+        weights.append(Part("images", tower.activation_bytes + KEPT_IMAGE_BYTES, "one that is encoded, and kept ones"))
     return Estimate("load", (*weights, kv, tokenizer, scratch, Part("libraries", LIBRARIES_BYTES, "measured")))
 
 

@@ -194,7 +194,12 @@ void CpuStep::for_items(const Chunking& chunking, int32_t chunk, ItemFunction it
 
 void CpuStep::embed(int32_t row) noexcept {
     const auto index = static_cast<std::size_t>(row);
-    weights_.embed(layout_->tokens[index], buffers_.rows + int64_t{row} * spec_.hidden_size);
+    float* const values = buffers_.rows + int64_t{row} * spec_.hidden_size;
+    if (const float* const given = layout_->embedded[index]) {
+        std::copy_n(given, spec_.hidden_size, values);
+    } else {
+        weights_.embed(layout_->tokens[index], values);
+    }
     rotary_.angles(layout_->positions[index], buffers_.angles + int64_t{row} * spec_.rope.dimensions);
 }
 

@@ -40,6 +40,13 @@ DecoderGraph::DecoderGraph(ggml_context* context, const ModelSpec& spec, const D
     make_attention_inputs(layout);
 
     ggml_tensor* rows = ggml_get_rows(context_, weights_.token_embedding(), tokens_);
+    const auto embedded_count = std::count_if(layout.embedded.begin(), layout.embedded.end(),
+                                              [](const float* values) { return values != nullptr; });
+    if (embedded_count > 0) {
+        embedded_values_ = input(GGML_TYPE_F32, spec.hidden_size, embedded_count);
+        embedded_rows_ = input(GGML_TYPE_I64, embedded_count, 1);
+        rows = ggml_set_rows(context_, rows, embedded_values_, embedded_rows_);
+    }
     for (const DeviceLayer& layer : weights_.layers()) {
         rows = ggml_add(context_, rows, attention_layer(layer, normalise(rows, layer.attention_norm)));
         rows = ggml_add(context_, rows, feed_forward(layer, normalise(rows, layer.feed_forward_norm)));
@@ -165,7 +172,19 @@ void DecoderGraph::set_inputs(const StepLayout& layout) const {
         if (tensor != nullptr && tensor->buffer != nullptr)
             ggml_backend_tensor_set(tensor, values.data(), 0, values.size() * sizeof(values[0]));
     };
-    put(tokens_, layout.tokens);
+    std::vector<int32_t> tokens = layout.tokens;
+    std::vector<float> embedded_values;
+    std::vector<int64_t> embedded_rows;
+    for (std::size_t row = 0; row < tokens.size(); ++row) {
+        const float* const values = layout.embedded[row];
+        if (values == nullptr) continue;
+        tokens[row] = 0;  // looked up, and then replaced
+        embedded_rows.push_back(static_cast<int64_t>(row));
+        embedded_values.insert(embedded_values.end(), values, values + spec_.hidden_size);
+    }
+    put(tokens_, tokens);
+    put(embedded_values_, embedded_values);
+    put(embedded_rows_, embedded_rows);
     put(positions_, layout.positions);
     put(wanted_rows_, layout.wanted_rows);
     std::vector<int64_t> written;

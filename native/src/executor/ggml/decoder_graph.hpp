@@ -51,6 +51,8 @@ private:
     const StepLayout& layout_;
     ggml_cgraph* graph_ = nullptr;
     ggml_tensor* tokens_ = nullptr;
+    ggml_tensor* embedded_values_ = nullptr;  // null: every row is a token's
+    ggml_tensor* embedded_rows_ = nullptr;
     ggml_tensor* positions_ = nullptr;
     ggml_tensor* written_slots_ = nullptr;
     ggml_tensor* wanted_rows_ = nullptr;
