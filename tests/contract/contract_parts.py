@@ -34,7 +34,7 @@ def without_extensions(native_dump: Dump) -> Dump:
     kept, added = copy.deepcopy(native_dump), extensions()["added"]
     for name in added["attributes"]:
         kept["attributes"].remove(name)
-    for group in ("exceptions", "classes"):
+    for group in ("exceptions", "classes", "functions"):
         for name in added[group]:
             del kept[group][name]
     for group in ("properties", "methods"):

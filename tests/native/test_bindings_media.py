@@ -35,6 +35,18 @@ def test_an_image_has_the_pixels_of_its_file(tmp_path: Path) -> None:
         np.testing.assert_array_equal(image.pixels, picture)
 
 
+def test_an_image_of_decoded_pixels() -> None:
+    picture = noise(5, 7)
+    image = module.load_image_from_array(picture)
+    assert (image.width, image.height, image.is_video) == (7, 5, False)
+    np.testing.assert_array_equal(image.pixels, picture)
+    picture[0, 0, 0] ^= 1
+    assert image.pixels[0, 0, 0] != picture[0, 0, 0]
+    for shape in ((5, 7), (5, 7, 4), (0, 7, 3), (1, 5, 7, 3)):
+        with pytest.raises(RuntimeError, match="load_image_from_array: array must have the shape"):
+            module.load_image_from_array(np.zeros(shape, np.uint8))
+
+
 def test_pixels_outlive_their_image_and_cannot_be_changed() -> None:
     picture = noise(4, 4)
     image = module.load_image_from_bytes(png_of(picture))

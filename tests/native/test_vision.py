@@ -201,6 +201,15 @@ def test_a_prompt_too_long_with_its_images_is_refused_before_they_are_encoded(
     assert engine.native.get_multimodal_metrics().total_images == 0
 
 
+def test_a_request_that_is_cancelled_is_not_encoded(make_engine: Callable[..., VisionEngine]) -> None:
+    engine = make_engine()
+    request = VisionAsk("<image>", [WIDE]).native(engine.directory)
+    request.stream_channels[0].cancel()
+    with pytest.raises(module.Error, match="the request was cancelled"):
+        engine.native.submit(request)
+    assert engine.native.get_multimodal_metrics().total_images == 0
+
+
 def test_ids_below_zero_are_for_images_alone(make_engine: Callable[..., VisionEngine]) -> None:
     with pytest.raises(module.InvalidRequest, match="token_ids"):
         make_engine().see(VisionAsk("", token_ids=[5, -1, 6]))

@@ -12,5 +12,6 @@ SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
 PREPROCESSOR_FILE = "preprocessor_config.json"  # of images
 PROCESSOR_FILE = "processor_config.json"
+PROCESSOR_TEMPLATE_FILE = "chat_template.json"  # of older processors of images and text
 MODULES_FILE = "modules.json"  # of sentence-transformers
 MAX_SMALL_FILE_BYTES = 16 << 20

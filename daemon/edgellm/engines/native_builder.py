@@ -25,6 +25,7 @@ from edgellm.engines.progress import Progress, ProgressCallback
 from edgellm.engines.resources.estimate import Estimate
 from edgellm.engines.resources.native_memory import NativeShape, lowering_estimate
 from edgellm.engines.source import ModelSource, SourceKind
+from edgellm.engines.visual_part import VISUAL_FOLDER
 from edgellm.errors import BuildFailedError, ConfigError, EdgeLLMError
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class NativePlan:
 
     @property
     def estimate(self) -> Estimate:
-        return lowering_estimate(self.runtime_shape.model_bytes, self.runtime_shape.vocab_size)
+        shape = self.runtime_shape
+        visual_bytes = 0 if shape.vision is None else shape.vision.model_bytes
+        return lowering_estimate(shape.model_bytes + visual_bytes, shape.vocab_size)
 
     def build(self, staging: Path, on_progress: ProgressCallback, *, locks: Sequence[int] = ()) -> BuildOutput:
         job = {
@@ -105,10 +108,11 @@ class NativePlan:
             raise _error_of(result)
         if status != 0 or "done" not in result:
             raise BuildFailedError(_failure(status, log))
+        components = (COMPONENT, VISUAL_FOLDER) if (staging / VISUAL_FOLDER).exists() else (COMPONENT,)
         if log.stat().st_size == 0:
             log.unlink()
-            return BuildOutput((COMPONENT,))
-        return BuildOutput((COMPONENT,), log_name=LOG_FILE)
+            return BuildOutput(components)
+        return BuildOutput(components, log_name=LOG_FILE)
 
 
 def resolved_profile(request: BuildRequest) -> BuildProfile:

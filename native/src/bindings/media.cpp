@@ -84,6 +84,14 @@ ImageData load_image_from_bytes(const py::bytes& data) {
     return decoding("load_image_from_bytes", [&] { return image_of(decode_rgb(data)); });
 }
 
+// What was decoded already: neither limits of files nor the time of a decoder apply.
+ImageData load_image_from_array(const PixelArray& array) {
+    if (array.ndim() != 3 || array.shape(2) != kColours || array.size() == 0) {
+        throw std::runtime_error("load_image_from_array: array must have the shape (height, width, 3)");
+    }
+    return image_of(array);
+}
+
 ImageData load_image_from_path(const std::string& path) {
     return decoding("load_image_from_path", [&] { return image_of(decode_rgb(read_image_file(path))); });
 }
@@ -202,6 +210,8 @@ void bind_media(py::module_& module) {
 
     module.def("load_image_from_path", &load_image_from_path, py::arg("path"));
     module.def("load_image_from_bytes", &load_image_from_bytes, py::arg("data"));
+    module.def("load_image_from_array", &load_image_from_array, py::arg("array"),
+               "Extension: an image of pixels that were decoded before, (height, width, 3).");
     module.def("load_video_from_paths", &load_video_from_paths, py::arg("frame_paths"), py::arg("fps") = 1.0,
                py::arg("timestamps") = std::vector<double>{});
     module.def("load_video_from_array", &load_video_from_array, py::arg("array"), py::arg("fps") = 1.0,

@@ -25,7 +25,8 @@ using Size = std::tuple<int64_t, int64_t, bool>;  // height, width, do_resize
 void expand_images(PromptImages& prompt, const PythonReference& processor, const std::string& field) {
     const auto below_zero = [](int32_t id) { return id < 0; };
     // Below zero stands for rows, and only the processor may say so.
-    if (std::any_of(prompt.token_ids.begin(), prompt.token_ids.end(), below_zero)) refuse("token_ids", "has an id below 0");
+    if (std::any_of(prompt.token_ids.begin(), prompt.token_ids.end(), below_zero))
+        refuse("token_ids", "has an id below 0");
     if (processor.get().is_none()) {
         if (!prompt.images.empty()) refuse(field, "the runtime was made without options.image_processor");
         return;
@@ -41,8 +42,9 @@ void expand_images(PromptImages& prompt, const PythonReference& processor, const
 }
 
 std::vector<std::shared_ptr<const EncodedImage>> encode_images(const PromptImages& prompt,
-                                                               const PythonReference& processor,
-                                                               ImageEncoder& encoder) {
+                                                               const PythonReference& processor, ImageEncoder& encoder,
+                                                               const std::shared_ptr<StreamChannel>& channel) {
+    const auto is_cancelled = [&] { return channel != nullptr && channel->is_cancelled(); };
     encoder.check_prompt_length(prompt.token_ids.size());
     std::vector<std::shared_ptr<const EncodedImage>> encoded;
     for (const ImageData& image : prompt.images) {
@@ -55,7 +57,7 @@ std::vector<std::shared_ptr<const EncodedImage>> encode_images(const PromptImage
         const auto tiles = processor.get().attr("tiles")(pixels, image.do_resize).cast<TileArray>();
         const std::span<const uint8_t> content(tiles.data(), static_cast<std::size_t>(tiles.size()));
         const py::gil_scoped_release without_gil;  // Encodes.
-        encoded.push_back(encoder.encode(digest, content));
+        encoded.push_back(encoder.encode(digest, content, is_cancelled));
     }
     encoder.count_request(encoded);
     return encoded;

@@ -74,7 +74,8 @@ LLMGenerationRequest with_prompt_tokens(const LLMGenerationRequest& request, con
         Request& one = copy.requests[index];
         one.image_buffers.clear();  // their pixels are needed no longer than the encoding takes
         if (!prompts[index].images.empty()) {
-            one.encoded_images = encode_images(prompts[index], sources.image_processor, *sources.images);
+            const auto channel = index < copy.stream_channels.size() ? copy.stream_channels[index] : nullptr;
+            one.encoded_images = encode_images(prompts[index], sources.image_processor, *sources.images, channel);
         }
         one.extensions.token_ids = std::move(prompts[index].token_ids);
     }

@@ -17,8 +17,9 @@ struct PromptSources {
     ImageEncoder* images;
 };
 
-// A copy of the request in which every sequence has token ids: its own, or those of the encoder, which is called
-// here, with the GIL held; and in which images are encoded, without the GIL. Python may go on changing its request; the copy is the core's alone.
+// A copy of the request in which every sequence has token ids: its own, or those of the encoder, which is called here,
+// with the GIL held; and in which images are encoded, without the GIL. Python may go on changing its request; the copy
+// is the core's alone.
 // Throws InvalidRequest for what no model of this runtime takes, and whatever the encoder raises.
 LLMGenerationRequest with_prompt_tokens(const LLMGenerationRequest& request, const PromptSources& sources);
 

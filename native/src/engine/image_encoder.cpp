@@ -18,8 +18,9 @@ ImageEncoder::ImageEncoder(std::unique_ptr<VisionTower> tower, int32_t hidden_si
     : tower_(std::move(tower)), limits_(limits), max_kept_bytes_(max_kept_bytes) {
     const int32_t made = tower_->spec().projection_size;
     if (made != hidden_size) {
-        throw ModelFileError("the vision tower makes rows of " + std::to_string(made) + " values, and the decoder reads " +
-                             std::to_string(hidden_size) + ": key clip.vision.projection_dim contradicts llm.gguf");
+        throw ModelFileError("the vision tower makes rows of " + std::to_string(made) +
+                             " values, and the decoder reads " + std::to_string(hidden_size) +
+                             ": key clip.vision.projection_dim contradicts llm.gguf");
     }
 }
 
@@ -38,7 +39,8 @@ std::shared_ptr<const EncodedImage> ImageEncoder::find(std::string_view digest) 
     return found->second->second;
 }
 
-std::shared_ptr<const EncodedImage> ImageEncoder::encode(std::string_view digest, std::span<const uint8_t> tiles) {
+std::shared_ptr<const EncodedImage> ImageEncoder::encode(std::string_view digest, std::span<const uint8_t> tiles,
+                                                         const std::function<bool()>& is_cancelled) {
     const VisionSpec& spec = tower_->spec();
     const auto tile_bytes = static_cast<std::size_t>(spec.tile_bytes());
     if (tiles.empty() || tiles.size() % tile_bytes != 0) throw ExecutorError("an image has no whole number of tiles");
@@ -56,6 +58,7 @@ std::shared_ptr<const EncodedImage> ImageEncoder::encode(std::string_view digest
         static_cast<std::size_t>(spec.row_count()) * static_cast<std::size_t>(spec.projection_size);
     image->rows.resize(tile_values * static_cast<std::size_t>(tile_count));
     for (std::size_t tile = 0; tile < static_cast<std::size_t>(tile_count); ++tile) {
+        if (is_cancelled && is_cancelled()) throw Error("the request was cancelled");
         tower_->encode(tiles.subspan(tile * tile_bytes, tile_bytes),
                        std::span(image->rows).subspan(tile * tile_values, tile_values));
     }

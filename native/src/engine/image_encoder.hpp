@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -37,8 +38,10 @@ public:
     // The image of that digest, null where it is not kept. A digest tells pixels and processing apart.
     std::shared_ptr<const EncodedImage> find(std::string_view digest);
 
-    // tiles are the pixels of whole tiles, one after the other. Throws ExecutorError, InvalidRequest.
-    std::shared_ptr<const EncodedImage> encode(std::string_view digest, std::span<const uint8_t> tiles);
+    // tiles are the pixels of whole tiles, one after the other. is_cancelled may be empty; asked before each of them,
+    // it ends the encoding with an Error. Throws ExecutorError.
+    std::shared_ptr<const EncodedImage> encode(std::string_view digest, std::span<const uint8_t> tiles,
+                                               const std::function<bool()>& is_cancelled = {});
 
     void count_request(std::span<const std::shared_ptr<const EncodedImage>> images);
     MultimodalMetrics metrics() const;

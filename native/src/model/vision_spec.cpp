@@ -41,7 +41,8 @@ std::array<float, kColours> colours(const GgufFile& file, const std::string& key
     std::array<float, kColours> result{};
     for (std::size_t i = 0; i < result.size(); ++i) {
         const double number = (*numbers)[i];
-        if (!std::isfinite(number) || number < lowest || number > 1e6) refuse(file, "key '" + key + "' is out of range");
+        if (!std::isfinite(number) || number < lowest || number > 1e6)
+            refuse(file, "key '" + key + "' is out of range");
         result[i] = static_cast<float>(number);
     }
     return result;

@@ -19,7 +19,8 @@ std::unique_ptr<VisionTower> tower_of(const gguf_test::GgufWriter& writer, int32
 
 std::vector<float> encoded(VisionTower& tower, std::span<const uint8_t> pixels) {
     const VisionSpec& spec = tower.spec();
-    std::vector<float> rows(static_cast<std::size_t>(spec.row_count()) * static_cast<std::size_t>(spec.projection_size));
+    const int64_t values = int64_t{spec.row_count()} * spec.projection_size;
+    std::vector<float> rows(static_cast<std::size_t>(values));
     tower.encode(pixels, rows);
     return rows;
 }
@@ -48,11 +49,12 @@ constexpr int32_t kProjection = 40;
 }  // namespace
 
 TEST(a_tile_becomes_the_rows_that_the_architecture_says) {
-    for (const tiny::TowerShape& shape : {
-             tiny::TowerShape{},
-             tiny::TowerShape{.image = 32, .patch = 8, .hidden = 48, .heads = 3, .scale = 2, .projection = 64, .seed = 2},
-             tiny::TowerShape{.image = 30, .patch = 5, .hidden = 20, .heads = 1, .scale = 1, .projection = 7, .seed = 3},
-             tiny::TowerShape{.image = 16, .patch = 4, .hidden = 64, .heads = 4, .scale = 4, .projection = 33, .seed = 4},
+    using Shape = tiny::TowerShape;
+    for (const Shape& shape : {
+             Shape{},
+             Shape{.image = 32, .patch = 8, .hidden = 48, .heads = 3, .scale = 2, .projection = 64, .seed = 2},
+             Shape{.image = 30, .patch = 5, .hidden = 20, .heads = 1, .scale = 1, .projection = 7, .seed = 3},
+             Shape{.image = 16, .patch = 4, .hidden = 64, .heads = 4, .scale = 4, .projection = 33, .seed = 4},
          }) {
         const tiny::Tower tower(shape);
         const auto made = tower_of(tower.writer);
@@ -89,9 +91,12 @@ TEST(a_file_that_contradicts_itself_is_refused_by_name) {
     const auto number = [](const char* key, uint32_t value) {
         return [=](Writer& writer) { writer.remove(key).u32(key, value); };
     };
-    refused("general.architecture", [](Writer& w) { w.remove("general.architecture").string("general.architecture", "x"); });
+    const auto text = [](const char* key, const char* value) {
+        return [=](Writer& writer) { writer.remove(key).string(key, value); };
+    };
+    refused("general.architecture", text("general.architecture", "llama"));
+    refused("clip.projector_type", text("clip.projector_type", "mlp"));
     refused("clip.projector_type", [](Writer& w) { w.remove("clip.projector_type"); });
-    refused("clip.projector_type", [](Writer& w) { w.remove("clip.projector_type").string("clip.projector_type", "mlp"); });
     for (const char* key : {"image_size", "patch_size", "embedding_length", "feed_forward_length", "block_count",
                             "attention.head_count", "projector.scale_factor", "projection_dim", "rescale_factor",
                             "attention.layer_norm_epsilon", "image_mean", "image_std"}) {
@@ -162,6 +167,18 @@ TEST(kept_images_stay_within_their_bytes_and_a_forgotten_one_gets_a_new_key) {
     const auto large = tiny::random_pixels(static_cast<std::size_t>(3 * encoder.tile_bytes()), 8);
     CHECK(encoder.encode("large", large)->row_count == 12);
     CHECK(encoder.kept_bytes() == 0);
+}
+
+TEST(an_encoding_ends_between_tiles_when_it_is_cancelled) {
+    const tiny::Tower tower{tiny::TowerShape{}};
+    ImageEncoder encoder(tower_of(tower.writer), kProjection, limits());
+    const auto pixels = tiny::random_pixels(static_cast<std::size_t>(3 * encoder.tile_bytes()), 7);
+    int asked = 0;
+    const auto after_the_first = [&asked] { return ++asked > 1; };
+    CHECK_THROWS(encoder.encode("one", pixels, after_the_first), Error, "the request was cancelled");
+    CHECK(asked == 2);
+    CHECK(encoder.find("one") == nullptr);
+    CHECK(encoder.encode("one", pixels)->row_count == 12);
 }
 
 TEST(one_image_asked_for_by_many_at_once_is_one) {

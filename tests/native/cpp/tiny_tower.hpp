@@ -60,7 +60,8 @@ public:
     // [row][projection]
     std::vector<float> reference(std::span<const uint8_t> pixels) const {
         std::vector<Row> rows = embedded(pixels);
-        for (uint32_t layer = 0; layer < shape_.layers; ++layer) run_layer("v.blk." + std::to_string(layer) + ".", rows);
+        for (uint32_t layer = 0; layer < shape_.layers; ++layer)
+            run_layer("v.blk." + std::to_string(layer) + ".", rows);
         for (Row& row : rows) row = normalise(row, "v.post_ln");
         std::vector<float> out;
         const uint32_t blocks = shape_.side() / shape_.scale;

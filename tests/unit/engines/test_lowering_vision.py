@@ -72,6 +72,14 @@ def test_processing_that_is_left_out_changes_nothing_of_a_pixel(tmp_path: Path) 
     assert not processing.resizes
 
 
+def test_the_template_of_an_older_processor_wins_over_the_tokenizers(tmp_path: Path) -> None:
+    checkpoint = write_vision_checkpoint(tmp_path / "model", SMOLVLM)
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    (checkpoint / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+    bundle = lowered_bundle_of(checkpoint, tmp_path / "bundle", "f32")
+    assert (bundle.directory / "chat_template.jinja").read_text() == template
+
+
 def test_a_plan_knows_the_memory_of_the_tower(tmp_path: Path) -> None:
     bundle = lowered(SMOLVLM, tmp_path)
     source = resolve(str(tmp_path / "model"), tmp_path / "models", download=False)

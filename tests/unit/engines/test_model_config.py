@@ -37,7 +37,8 @@ def test_every_variant_is_understood(variant: str) -> None:
 
 def test_an_unknown_family_lists_the_supported_ones() -> None:
     with pytest.raises(
-        UnsupportedModelError, match=r"model_type 'gemma9' is not supported \(supported: llama, mistral, qwen2, qwen3\)"
+        UnsupportedModelError,
+        match=r"model_type 'gemma9' is not supported \(supported: llama, mistral, qwen2, qwen3, idefics3, smolvlm\)",
     ):
         read(model_type="gemma9")
 

@@ -97,7 +97,7 @@ class CheckpointPlan:
             self._vision.check_vocabulary(tokenizer_path, vocabulary)
         generation = checkpoint.optional_object(names.GENERATION_CONFIG_FILE)
         tokens = _named_tokens(checkpoint)
-        template = chat_template(checkpoint.directory)
+        template = chat_template(checkpoint.directory, of_processor=self._vision is not None)
         content = ModelFileContent(
             name=self._source.model_id,
             config=config,

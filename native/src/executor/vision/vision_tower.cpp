@@ -217,8 +217,8 @@ public:
     const VisionSpec& spec() const noexcept override { return spec_; }
 
     void encode(std::span<const uint8_t> pixels, std::span<float> rows) override {
-        if (pixels.size() != static_cast<std::size_t>(spec_.tile_bytes()) ||
-            rows.size() != static_cast<std::size_t>(spec_.row_count()) * static_cast<std::size_t>(spec_.projection_size))
+        const auto wanted_values = int64_t{spec_.row_count()} * spec_.projection_size;
+        if (std::ssize(pixels) != spec_.tile_bytes() || std::ssize(rows) != wanted_values)
             throw ExecutorError("a tile or its rows have the wrong size");
         const ggml_init_params params{meta_.size(), meta_.data(), true};
         const ggml_context_ptr context(ggml_init(params));
