@@ -8,6 +8,7 @@ import msgspec
 
 from edgellm.media import limits
 from edgellm.media.media_input import MediaKind
+from edgellm.media.visual_limits import VisualRules
 
 MESSAGE_BYTES_MAX = 64 * 2**10
 
@@ -31,6 +32,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag=1):
     pixels_max: int = limits.REQUEST_PIXELS_MAX
     seconds_max: float = limits.DECODING_SECONDS_MAX
     memory_bytes_max: int = limits.DECODING_MEMORY_BYTES_MAX
+    rules: VisualRules | None = None  # of the model's engine, where there are any
 
 
 class Begun(msgspec.Struct, array_like=True, frozen=True, tag=2):

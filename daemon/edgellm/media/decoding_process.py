@@ -35,6 +35,7 @@ from edgellm.media.decoding_messages import (
 )
 from edgellm.media.image_decoding import decode_rgb
 from edgellm.media.limits import CHAT_AUDIO_SECONDS_MAX, FILES_MAX, ImageLimits
+from edgellm.media.visual_budget import VisualBudget
 
 IDLE_SECONDS = 300.0  # without a job; the worker starts another one when it needs it
 OUT_OF_MEMORY_SCORE = 1000  # what it holds is worth less than anything else of the machine
@@ -112,18 +113,32 @@ def _limit(job: Job) -> None:
 def _decode_all(job: Job, descriptors: Sequence[int], job_socket: socket.socket) -> None:
     pixels_left = job.pixels_max
     waiting = list(descriptors)
+    budget = _budget(job)
     for item in job.items:
         files, waiting = waiting[: item.files], waiting[item.files :]
-        samples, told = decoded(item, [_content(file, item.place) for file in files], pixels_left)
+        samples, told = decoded(item, [_content(file, item.place) for file in files], pixels_left, budget)
         if item.kind != "audio":
             pixels_left -= samples.size // RGB_BYTES
+        if budget is not None and item is job.items[-1]:  # the whole request fits, or nothing of it is handed over
+            budget.check(next(each.place for each in job.items if each.kind == "video"))
         memory = os.memfd_create("edgellm-decoded", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         _write_all(memory, samples)
         socket.send_fds(job_socket, [encoded(told)], [memory])
         os.close(memory)
 
 
-def decoded(item: Item, contents: Sequence[mmap.mmap], pixels_left: int) -> tuple[npt.NDArray[Any], Decoded]:
+def _budget(job: Job) -> VisualBudget | None:
+    """Only where there is a video, and an engine that says what it takes."""
+    kinds = [item.kind for item in job.items]
+    rules = job.rules
+    if rules is None or rules.family is None or rules.limits is None or "video" not in kinds:
+        return None
+    return VisualBudget(rules.limits, rules.family, kinds.count("image"))
+
+
+def decoded(
+    item: Item, contents: Sequence[mmap.mmap], pixels_left: int, budget: VisualBudget | None = None
+) -> tuple[npt.NDArray[Any], Decoded]:
     """What comes out of the item's files, and what is told about it."""
     place = item.place
     if item.kind == "image":
@@ -133,10 +148,10 @@ def decoded(item: Item, contents: Sequence[mmap.mmap], pixels_left: int) -> tupl
         from edgellm.media.video_decoding import decode_frames, decode_video
 
         if len(contents) > 1:
-            frames = decode_frames(contents, item.fps, pixels_left, place=place)
+            frames = decode_frames(contents, item.fps, pixels_left, place=place, budget=budget)
         else:
             _require_av(item)
-            frames = decode_video(contents[0], item.fps, item.frames_max, pixels_left, place=place)
+            frames = decode_video(contents[0], item.fps, item.frames_max, pixels_left, place=place, budget=budget)
         told = Decoded(list(frames.pixels.shape), "uint8", frames.fps, list(frames.timestamps_seconds))
         return frames.pixels, told
     _require_av(item)

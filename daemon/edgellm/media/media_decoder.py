@@ -33,6 +33,7 @@ from edgellm.media.decoding_messages import (
 from edgellm.media.limits import DECODING_MEMORY_BYTES_MAX, DECODING_SECONDS_MAX
 from edgellm.media.media_file import MediaFile
 from edgellm.media.media_input import DecodedMedia, MediaInput
+from edgellm.media.visual_limits import FRAMES_PER_SECOND, VisualRules
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +49,10 @@ class MediaDecoder:
         self,
         seconds_max: float = DECODING_SECONDS_MAX,
         memory_bytes_max: int = DECODING_MEMORY_BYTES_MAX,
+        rules: VisualRules | None = None,
     ) -> None:
+        """``rules`` are those of the engine that gets what is decoded."""
+        self.rules = rules
         self._seconds_max = seconds_max
         self._memory_bytes_max = memory_bytes_max
         self._changing = threading.Lock()
@@ -138,6 +142,9 @@ class DecodingJob:
 
     def result(self) -> list[DecodedMedia]:
         """What came of the inputs, in their order. Raises RequestError with the place of the input that is wrong."""
+        rules, kinds = self._decoder.rules, [each.kind for each in self._inputs]
+        if rules is not None and "video" in kinds:
+            rules.check(kinds, self._inputs[kinds.index("video")].place)
         for last in (False, True):
             with self._ending:
                 self._check_wanted()
@@ -156,8 +163,14 @@ class DecodingJob:
     def _run(self, connected: socket.socket) -> list[DecodedMedia]:
         descriptors = [_readable(file) for each in self._inputs for file in each.files]
         try:
-            items = [Item(each.kind, each.place, len(each.files), fps=each.fps or 1.0) for each in self._inputs]
-            job = Job(items, seconds_max=self._seconds_max, memory_bytes_max=self._memory_bytes_max)
+            fps = _frames_per_second(self._decoder.rules)
+            items = [Item(each.kind, each.place, len(each.files), fps=each.fps or fps) for each in self._inputs]
+            job = Job(
+                items,
+                seconds_max=self._seconds_max,
+                memory_bytes_max=self._memory_bytes_max,
+                rules=self._decoder.rules,
+            )
             with suppress(BrokenPipeError, ConnectionResetError):
                 socket.send_fds(connected, [encoded(job)], descriptors)
         finally:
@@ -247,6 +260,10 @@ class DecodingJob:
 
 class _NotBegunError(Exception):
     """No process took the job."""
+
+
+def _frames_per_second(rules: VisualRules | None) -> float:
+    return FRAMES_PER_SECOND["qwen" if rules is None or rules.family is None else rules.family]
 
 
 def _readable(file: MediaFile) -> int:

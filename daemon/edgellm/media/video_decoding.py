@@ -17,6 +17,7 @@ from edgellm.errors import RequestError
 from edgellm.media.content_types import HEAD_BYTES, video_container_of
 from edgellm.media.image_decoding import Pixels, decode_rgb, too_many_pixels
 from edgellm.media.limits import IMAGE_PIXELS_MAX, IMAGE_SIDE_PIXELS_MAX, VIDEO_FRAMES_MAX, ImageLimits
+from edgellm.media.visual_budget import VisualBudget
 
 _FORMAT = "rgb24"
 _DEGREES_A_QUARTER = 90
@@ -31,8 +32,10 @@ class VideoFrames:
     timestamps_seconds: Sequence[float]
 
 
-def decode_video(content: mmap, fps: float, frames_max: int, pixels_left: int, *, place: str) -> VideoFrames:
-    """``fps`` frames of each second, evenly, and at most ``frames_max``, down to one.
+def decode_video(
+    content: mmap, fps: float, frames_max: int, pixels_left: int, *, place: str, budget: VisualBudget | None = None
+) -> VideoFrames:
+    """``fps`` frames of each second, evenly, and at most ``frames_max`` or what ``budget`` allows, down to one.
 
     Raises RequestError for what is no video of a format that is taken, is damaged, or is beyond the limits.
     """
@@ -43,7 +46,7 @@ def decode_video(content: mmap, fps: float, frames_max: int, pixels_left: int, *
         raise RequestError(f"{place} must be a video: mp4, mov, webm, mkv or avi.", param=place)
     try:
         with av.open(content, mode="r", format=container, metadata_errors="ignore") as opened:
-            return _sampled(opened, fps, frames_max, pixels_left, place)
+            return _sampled(opened, fps, frames_max, pixels_left, place, budget)
     except (av.error.FFmpegError, ValueError, OverflowError) as error:
         if isinstance(error, RequestError):
             raise
@@ -51,7 +54,9 @@ def decode_video(content: mmap, fps: float, frames_max: int, pixels_left: int, *
         raise RequestError(f"{place} cannot be decoded as {container}: it is damaged.", param=place) from None
 
 
-def decode_frames(contents: Sequence[mmap], fps: float, pixels_left: int, *, place: str) -> VideoFrames:
+def decode_frames(
+    contents: Sequence[mmap], fps: float, pixels_left: int, *, place: str, budget: VisualBudget | None = None
+) -> VideoFrames:
     """A video that came as its frames. Raises RequestError, also where they are not of one size."""
     frames: list[Pixels] = []
     for index, content in enumerate(contents):
@@ -67,11 +72,16 @@ def decode_frames(contents: Sequence[mmap], fps: float, pixels_left: int, *, pla
                 f"{frame_place} has {width} x {height} pixels, and frame 0 has {first_width} x {first_height}.",
                 param=place,
             )
+        if budget is not None and not frames:
+            height, width, _ = frame.shape
+            budget.frames_for(len(contents), width, height, place=place, may_be_fewer=False)
         frames.append(frame)
     return VideoFrames(np.stack(frames), fps, [index / fps for index in range(len(frames))])
 
 
-def _sampled(opened: Any, fps: float, frames_max: int, pixels_left: int, place: str) -> VideoFrames:
+def _sampled(
+    opened: Any, fps: float, frames_max: int, pixels_left: int, place: str, budget: VisualBudget | None
+) -> VideoFrames:
     if not opened.streams.video:
         raise RequestError(f"{place} holds no video.", param=place)
     track = opened.streams.video[0]
@@ -85,6 +95,8 @@ def _sampled(opened: Any, fps: float, frames_max: int, pixels_left: int, place: 
     if not 0 < rate < VIDEO_FRAMES_MAX:
         raise RequestError(f"{place} does not say how many frames it has a second.", param=place)
     wanted = min(max(1, round(frame_count / rate * fps)), frames_max, frame_count)
+    if budget is not None:
+        wanted = budget.frames_for(wanted, width, height, place=place)
     if wanted * width * height > pixels_left:
         raise too_many_pixels(wanted * width * height, pixels_left, place)
     chosen = np.linspace(0, frame_count - 1, wanted).round().astype(int)

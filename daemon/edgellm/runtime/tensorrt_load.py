@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from edgellm.engines.resources.available_memory import MemoryReader, available_memory_bytes
@@ -12,6 +13,8 @@ from edgellm.engines.tensorrt.components import TEXT_COMPONENTS, checkpoint_comp
 from edgellm.engines.tensorrt.engine_metadata import EngineMetadata
 from edgellm.engines.tensorrt.layout import EngineLayout
 from edgellm.errors import CheckpointError, UnsupportedModelError
+from edgellm.media.media_decoder import MediaDecoder
+from edgellm.media.visual_limits import VisualRules, video_family
 from edgellm.runtime.assembly import assemble, make_driver
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.checkpoint_style import checkpoint_style
@@ -58,7 +61,7 @@ def load_tensorrt_bundle(
         speculation=speculation,
         draft_checkpoint_dir=str(draft.path) if draft else "",
     )
-    return assemble(
+    loaded = assemble(
         module,
         driver,
         None,
@@ -74,6 +77,7 @@ def load_tensorrt_bundle(
             max_input_len=shape.limits.max_input_len,
             max_kv_cache_capacity=shape.limits.max_kv_cache_capacity,
             vocab_size=metadata.vocab_size,
+            input_modalities=("text", *input_modalities(layout)),
             in_flight_batching=shape.in_flight_batching,
             context_cache=bool(shape.context_cache.enabled),
             guided_decoding=GUIDE_TYPES,
@@ -84,6 +88,21 @@ def load_tensorrt_bundle(
             speech_refusal=SPEECH_NEEDS_BLOCKING if found.has_speech and shape.in_flight_batching else "",
         ),
     )
+    if layout.visual_dir is None:
+        return loaded
+    return replace(loaded, decoder=MediaDecoder(rules=VisualRules.of_folder(Path(layout.visual_dir))))
+
+
+def input_modalities(layout: BundleLayout) -> list[str]:
+    """What the bundle's encoders take, beside text. Whether it takes videos is the visual engine's family."""
+    found: list[str] = []
+    if layout.visual_dir is not None:
+        found.append("image")
+        if video_family(Path(layout.visual_dir)) is not None:
+            found.append("video")
+    if layout.audio_dir is not None:
+        found.append("audio")
+    return found
 
 
 def refuse_speech_alone(source: ModelSource) -> None:

@@ -17,6 +17,7 @@ from edgellm.media.limits import CHAT_AUDIO_SECONDS_MAX, REQUEST_PIXELS_MAX, SAM
 from edgellm.media.media_decoder import MediaDecoder
 from edgellm.media.media_file import MediaFile
 from edgellm.media.media_input import DecodedMedia, MediaInput
+from edgellm.media.visual_limits import VisualLimits, VisualRules
 
 av = pytest.importorskip("av", reason="the audio extra is not installed: make test sets it up")
 
@@ -145,6 +146,29 @@ def test_a_sound_is_no_video_and_a_video_no_sound(decoder: MediaDecoder) -> None
         opened.mux(track.encode(None))
     assert refusal(decoder, sink.getvalue()) == f"{PLACE} holds no video."
     assert refusal(decoder, video(3), kind="audio") == f"{PLACE} holds no sound."
+
+
+def test_the_rules_of_an_engine_choose_the_frames_and_refuse_the_rest() -> None:
+    limits = VisualLimits("internvl", 1024, min_image_tokens=300, tile_size=448, tile_patch_size=14)  # 256 a frame
+    decoder = MediaDecoder(rules=VisualRules("internvl", "internvl", limits))
+    assert decoded(decoder, video(40)).samples.shape[0] == 4  # of the eight that two a second are
+    assert decoded(decoder, video(12)).samples.shape[0] == 2
+    assert "have 256 visual tokens, and the engine takes no fewer than 300" in refusal(decoder, video(3))
+    image = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(image, "png")
+    inputs = [MediaInput("image", "a", (file_of(image.getvalue()),)), MediaInput("video", PLACE, (file_of(video(12)),))]
+    with pytest.raises(RequestError, match="0 remain of the engine's 1024"):
+        decoder.job(inputs).result()  # one image may take all that there is
+    decoder.close()
+
+
+def test_a_model_that_takes_one_video_is_given_no_image_beside_it() -> None:
+    decoder = MediaDecoder(rules=VisualRules("nemotron_omni_vision", "nemotron"))
+    inputs = [MediaInput("video", PLACE, (file_of(video(12)),))]
+    assert decoder.job(inputs).result()[0].samples.shape[0] == 1  # one a second
+    with pytest.raises(RequestError, match="2 videos and 0 images"):
+        decoder.job(inputs * 2).result()
+    decoder.close()
 
 
 def test_frames_that_came_as_images_are_a_video(decoder: MediaDecoder) -> None:
