@@ -36,10 +36,9 @@ def decode_rgb(data: bytes | mmap, limits: ImageLimits = IMAGE_LIMITS, *, place:
 
     Raises RequestError for what is no image of a format that is taken, is damaged, or is beyond the limits.
     """
-    name = image_format_of(data[:HEAD_BYTES])
-    # A bitmap is as large as its pixels are many, which have a limit of their own.
-    if len(data) > limits.bytes_max and name != "bmp":
+    if len(data) > limits.bytes_max:
         raise RequestError(f"{place} has {len(data)} bytes; an image may have {limits.bytes_max}.", param=place)
+    name = image_format_of(data[:HEAD_BYTES])
     if name is None:
         raise RequestError(f"{place} must be an image: {IMAGE_FORMATS}.", param=place)
     if name == "webp":  # its decoder takes memory for all pixels before it says how many they are

@@ -1,7 +1,7 @@
 """Buffers of the runtime contract from media that were decoded.
 
-The contract's loaders take files, and what clients sent must never reach them: they get files that are made here, of
-samples as they are, which any loader reads alike.
+Loaders of images and sounds take files, and what clients sent must never reach them: they get files that are made
+here, of samples as they are, which any loader reads alike.
 """
 
 from __future__ import annotations
@@ -35,9 +35,14 @@ def native_buffers(module: RuntimeModule, media: Sequence[DecodedMedia]) -> tupl
 def _image_buffer(module: RuntimeModule, media: DecodedMedia) -> Any:
     if media.kind == "video":
         return module.load_video_from_array(media.samples, media.fps, list(media.timestamps_seconds))
-    buffer = module.load_image_from_bytes(bmp_file(media.samples))
+    buffer = _still_buffer(module, media.samples)
     buffer.do_resize = media.resizes
     return buffer
+
+
+def _still_buffer(module: RuntimeModule, pixels: npt.NDArray[np.uint8]) -> Any:
+    from_array = getattr(module, "load_image_from_array", None)  # our module takes pixels as they are
+    return module.load_image_from_bytes(bmp_file(pixels)) if from_array is None else from_array(pixels)
 
 
 def bmp_file(pixels: npt.NDArray[np.uint8]) -> bytes:

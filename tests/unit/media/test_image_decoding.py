@@ -190,10 +190,3 @@ def test_no_decoder_is_loaded_before_an_image_comes() -> None:
         "import sys, edgellm.media.image_decoding; sys.exit(any(name.split('.')[0] == 'PIL' for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_a_bitmap_may_be_as_large_as_its_pixels_are() -> None:
-    side = 3_600
-    bitmap = encoded(Image.new("RGB", (side, side), "lime"), "bmp")
-    assert len(bitmap) > IMAGE_BYTES_MAX
-    assert decode_rgb(bitmap).shape == (side, side, 3)
