@@ -89,7 +89,7 @@ class Podman:
 
     def run_once(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """A container that is gone when its command ends, without a network: this machine may have no tools for one."""
-        return self.run("run", "--rm", "--network=none", *arguments, check=check)
+        return self.run("run", "--rm", "--no-healthcheck", "--network=none", *arguments, check=check)
 
     def inspect(self, kind: str, name: str) -> dict[str, Any]:
         """Of an image or a container."""

@@ -62,8 +62,8 @@ class ContainerAppliance(Appliance):
     def install(self, *options: str) -> Outcome:
         """From the image alone: the host has nothing of edgellm yet."""
         installed = self.device.run(
-            *("podman", "run", "--rm", "--privileged", "--pid=host", "--network=none", "--user=0", "--volume=/:/host"),
-            *(CURRENT, "install", "--mode", "container", "--root=/host", *options),
+            *("podman", "run", "--rm", "--no-healthcheck", "--privileged", "--pid=host", "--network=none", "--user=0"),
+            *("--volume=/:/host", CURRENT, "install", "--mode", "container", "--root=/host", *options),
             deadline_seconds=LOAD_SECONDS,
         )
         if (podman_version(Target(self.device.root)) or PODMAN_WITH_DROP_INS) < PODMAN_WITH_DROP_INS:
