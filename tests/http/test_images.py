@@ -231,6 +231,25 @@ def test_the_model_says_that_it_takes_images(client: openai.OpenAI, vision: Daem
     assert vision.get("/v1/models").json()["data"][0]["edgellm"]["input_modalities"] == ["text", "image"]
 
 
+def test_images_and_their_tokens_are_counted(client: openai.OpenAI, vision: Daemon) -> None:
+    def counted(name: str) -> float:
+        lines = [line for line in vision.get("/metrics").text.splitlines() if line.startswith(name)]
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+    images, tokens = 'edgellm_lane_media{counter="total_images"', 'edgellm_lane_media{counter="total_image_tokens"'
+    served = 'edgellm_media_total{kind="image"'
+    said(client, image_part(png(1)))
+    before = counted(served)
+    vision.wait_for(lambda: counted(images) > 0)
+    encoded = counted(images), counted(tokens)
+    said(client, image_part(png(50)), image_part(png(51)))
+    assert counted(served) == before + 2
+    vision.wait_for(lambda: counted(images) >= encoded[0] + 2)
+    assert counted(tokens) > encoded[1]
+    records: Path = vision.records  # type: ignore[attr-defined]
+    vision.wait_for(lambda: '"media":{"image":2}' in records.read_text().replace(" ", ""))
+
+
 def test_a_file_of_the_allowed_folder_is_seen(client: openai.OpenAI, images_folder: Path) -> None:
     named = said(client, {"type": "image_url", "image_url": {"url": f"file://{images_folder}/one.png"}}, text_part("?"))
     assert named == said(client, image_part(png(1)), text_part("?"))

@@ -123,6 +123,7 @@ class RuntimeModule(Protocol):
     def __getattr__(self, name: str) -> Any: ...
 
 
+_MEDIA_FIELDS = ("total_images", "total_image_tokens")
 SCHEDULING_FIELDS: Sequence[str] = (
     "submitted",
     "refused",
@@ -176,6 +177,19 @@ def scheduling_counters(engine: RequestEngine) -> dict[str, int]:
     counters["queued"] = int(engine.queued)
     counters["resident"] = int(engine.resident)
     return counters
+
+
+def media_counters(native: Any) -> Mapping[str, int] | None:
+    """What a runtime encoded beside text, by the names of the contract's MultimodalMetrics; None where it counts none.
+
+    Nothing that was encoded is no counter: a model of text has none.
+    """
+    read = getattr(native, "get_multimodal_metrics", None)
+    if read is None:
+        return None
+    metrics = read()
+    counters = {name: int(getattr(metrics, name)) for name in _MEDIA_FIELDS}
+    return counters if any(counters.values()) else None
 
 
 def context_cache_counters(metrics: Any) -> Mapping[str, int]:

@@ -18,6 +18,7 @@ from edgellm.runtime.contract import (
     RuntimeModule,
     StreamChannel,
     StreamSignal,
+    media_counters,
     scheduling_counters,
 )
 from edgellm.runtime.native_errors import map_request_error
@@ -62,6 +63,10 @@ class Driver(Protocol):
 
     def context_cache_metrics(self) -> Any | None:
         """Give the contract's ContextCacheMetrics, None where the cache is off or this path has none."""
+        ...
+
+    def media_metrics(self) -> Mapping[str, int] | None:
+        """Give how many images were encoded, and their tokens; None before the first."""
         ...
 
     def steps_completed(self) -> int: ...
@@ -124,6 +129,9 @@ class InFlightDriver:
         read = getattr(self._loaded(), "get_context_cache_metrics", None)
         return read() if self._context_cache and read is not None else None
 
+    def media_metrics(self) -> Mapping[str, int] | None:
+        return media_counters(self._loaded())
+
     def steps_completed(self) -> int:
         return int(getattr(self._loaded(), "steps_completed", 0))
 
@@ -159,6 +167,7 @@ class BlockingDriver:
         self._inference = threading.Lock()
         self._reuse_log = ContextReuseLog()
         self._requests_ended = 0
+        self._media_snapshot: Mapping[str, int] | None = None
         # Read under the inference lock after each request, so that nobody who only looks ever waits for it.
         self._cache_snapshot = runtime.get_context_cache_metrics() if context_cache else None
 
@@ -181,6 +190,9 @@ class BlockingDriver:
 
     def context_cache_metrics(self) -> Any | None:
         return self._cache_snapshot
+
+    def media_metrics(self) -> Mapping[str, int] | None:
+        return self._media_snapshot
 
     def steps_completed(self) -> int:
         return self._requests_ended
@@ -206,6 +218,7 @@ class BlockingDriver:
                 response = runtime.handle_request(native_request)
             finally:
                 self._requests_ended += 1
+            self._media_snapshot = media_counters(runtime)
             if self._context_cache:
                 self._record_reuse(runtime)
             return response

@@ -36,6 +36,7 @@ class Counters:
             "cached_prompt_tokens", "Prompt tokens that came from the context cache.", "model"
         )
         self._generated_tokens = counter("generated_tokens", "Generated tokens.", "model")
+        self._media = counter("media", "Images, videos and sounds of requests that were served.", "model", "kind")
         self._queue = histogram("queue_seconds", "Time from arrival in the queue to a slot.", _SECONDS_OF_REQUESTS)
         self._first_token = histogram(
             "time_to_first_token_seconds", "Time from arrival to the first token.", _SECONDS_OF_REQUESTS
@@ -86,3 +87,5 @@ class Counters:
         self._prompt_tokens.labels(report.model).inc(report.prompt_tokens)
         self._cached_tokens.labels(report.model).inc(report.cached_tokens)
         self._generated_tokens.labels(report.model).inc(report.generated_tokens)
+        for kind, count in report.media.items():
+            self._media.labels(report.model, kind).inc(count)

@@ -205,6 +205,7 @@ class EngineClient:
         prompts = job.prompts(model) if callable(job.prompts) else job.prompts
         if job.fetch is not None:
             prompts = await job.fetch(prompts)
+            report.media.update(each.kind for prompt in prompts for each in prompt.media)
         report.choices = len(prompts) * job.choices
         if self.records is not None and self.records.include_text:
             report.texts = RequestTexts([prompt for prompt in prompts for _ in range(job.choices)])

@@ -104,6 +104,7 @@ class InProcessLane:
             scheduling=driver.scheduling_metrics(),
             context_cache=None if cache is None else context_cache_counters(cache),
             steps_completed=driver.steps_completed(),
+            media=driver.media_metrics(),
         )
 
     async def close(self) -> None:

@@ -50,6 +50,7 @@ class LaneCounters:
     context_cache: Mapping[str, int] | None
     steps_completed: int
     resident_bytes: int | None = None
+    media: Mapping[str, int] | None = None
 
 
 class Lane(Protocol):

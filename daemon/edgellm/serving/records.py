@@ -111,6 +111,8 @@ def record_of(report: RequestReport) -> Record:
         "native_seconds": _between(report.submitted_seconds, report.released_seconds),
         "total_seconds": _between(report.arrived_seconds, report.ended_seconds),
     }
+    if report.media:
+        record["media"] = dict(report.media)
     if report.metadata:
         record["metadata"] = dict(report.metadata)
     if report.texts is not None:

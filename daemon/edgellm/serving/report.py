@@ -63,6 +63,7 @@ class RequestReport:
     ended_seconds: float | None = None
     lanes: list[str] = field(default_factory=list)
     finish_reasons: Counter[str] = field(default_factory=Counter)
+    media: Counter[str] = field(default_factory=Counter)  # what came beside the text, by kind
     texts: RequestTexts | None = None
     outcome: Outcome | None = None
     error_code: str | None = None

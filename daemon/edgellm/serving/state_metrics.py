@@ -82,6 +82,9 @@ class StateCollector(Collector):
         cache = GaugeMetricFamily(
             "edgellm_lane_context_cache", "The runtime's context cache counters.", labels=["model", "lane", "counter"]
         )
+        media = GaugeMetricFamily(
+            "edgellm_lane_media", "Images the runtime encoded, and their tokens.", labels=["model", "lane", "counter"]
+        )
         steps = GaugeMetricFamily("edgellm_lane_steps", "Steps the runtime completed.", labels=["model", "lane"])
         memory = GaugeMetricFamily(
             "edgellm_worker_memory_bytes", "Resident memory of a worker.", labels=["model", "lane"]
@@ -92,10 +95,15 @@ class StateCollector(Collector):
                 steps.add_metric([name, lane.name], counters.steps_completed)
                 if counters.resident_bytes is not None:
                     memory.add_metric([name, lane.name], counters.resident_bytes)
-                for family, values in ((scheduling, counters.scheduling), (cache, counters.context_cache)):
+                of_the_runtime = (
+                    (scheduling, counters.scheduling),
+                    (cache, counters.context_cache),
+                    (media, counters.media),
+                )
+                for family, values in of_the_runtime:
                     for counter, value in (values or {}).items():
                         family.add_metric([name, lane.name, counter], value)
-        yield from (scheduling, cache, steps, memory)
+        yield from (scheduling, cache, media, steps, memory)
 
     def _memory_metrics(self) -> Iterable[Metric]:
         own, available = resident_memory(), available_memory_bytes()

@@ -112,7 +112,7 @@ class WorkerLane:
         resident_bytes = None if memory is None else memory.total_bytes
         if pong is None:
             return LaneCounters(None, None, 0, resident_bytes)
-        return LaneCounters(pong.scheduling, pong.context_cache, pong.steps_completed, resident_bytes)
+        return LaneCounters(pong.scheduling, pong.context_cache, pong.steps_completed, resident_bytes, pong.media)
 
     async def close(self) -> None:
         await self._process.close()

@@ -180,6 +180,7 @@ class Worker(asyncio.Protocol):
             self._streams.resident,
             None if scheduling is None else dict(scheduling),
             None if cache is None else dict(cache),
+            None if counters.media is None else dict(counters.media),
         )
 
     async def _close(self) -> None:

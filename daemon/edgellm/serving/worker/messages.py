@@ -162,6 +162,7 @@ class Pong(msgspec.Struct, array_like=True, frozen=True, tag=26):
     resident: int
     scheduling: dict[str, int] | None = None
     context_cache: dict[str, int] | None = None
+    media: dict[str, int] | None = None
 
 
 class Counted(msgspec.Struct, array_like=True, frozen=True, tag=27):
