@@ -316,13 +316,15 @@ def _that_came_in(leader: int) -> set[int]:
 
 
 def _let_end(entrances: set[int]) -> None:
-    """nsenter stands still when what it started does, and does not see that it has ended meanwhile."""
+    """nsenter stands still when what it started does, and does not see that it has ended meanwhile. Before that end it
+    would have it go on."""
     deadline = time.monotonic() + STATE_DEADLINE_SECONDS
-    while standing := [pid for pid in entrances if _state(pid) not in ("", "Z")]:
+    while standing := {pid for pid in entrances if not _has_ended(pid)}:
         assert time.monotonic() < deadline, f"{standing} did not end with the device"
         for pid in standing:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+            if all(map(_has_ended, _descendants(pid))):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
         time.sleep(POLL_SECONDS)
 
 
@@ -332,9 +334,8 @@ def _name(pid: int) -> str:
     return ""
 
 
-def _state(pid: int) -> str:
-    """Empty for one that is gone."""
-    return (_status(pid) or [""])[0]
+def _has_ended(pid: int) -> bool:
+    return (_status(pid) or ["X"])[0] in "ZX"
 
 
 def _parent(pid: int) -> int:
