@@ -17,6 +17,7 @@ from tests.models.bundles import lowered_bundle_of
 from tests.models.tiny_checkpoints import VARIANTS, TinyModel, write_checkpoint
 from tests.models.tiny_gguf import write_gguf
 from tests.models.tiny_tokenizer import TinyTokenizer
+from tests.models.tiny_vision import VISION_VARIANTS, write_vision_checkpoint
 from tests.native.fuzz import gguf_damage, safetensors_damage
 from tests.native.fuzz.gguf_damage import Damage
 from tests.native.fuzz.opening import Opener, Outcome
@@ -46,6 +47,7 @@ RANDOM_CASES = 400
 RANDOM_CASES_LONG = 20_000
 EDGELLM_ERROR = "EdgeLLMError"
 NATIVE_MODEL_ERROR = "ModelFileError"
+DAMAGED_WEIGHTS = "its weights seem damaged"
 # The model loaded, with so short a context that the worker's few tokens do not fit.
 REQUEST_ERROR = "InvalidRequest"
 
@@ -118,6 +120,27 @@ def test_native_loader_survives_damaged_gguf(tmp_path: Path, opener: Opener, mod
 def test_native_loader_survives_random_damage(tmp_path: Path, opener: Opener, matrix_type: str) -> None:
     data = gguf_bytes(tmp_path, SMALLEST, matrix_type)
     assert native_complaints(opener, tmp_path, gguf_damage.random_damage(data, 1, RANDOM_CASES)) == []
+
+
+@pytest.mark.parametrize("kind", ["truncations", "absurd_numbers", "random_damage"])
+def test_a_damaged_vision_tower_is_refused_by_its_file(tmp_path: Path, opener: Opener, kind: str) -> None:
+    checkpoint = write_vision_checkpoint(tmp_path / "model", replace(VISION_VARIANTS["smolvlm"], layer_count=1))
+    directory = lowered_bundle_of(checkpoint, tmp_path / "bundle", "f32").directory
+    tower = directory / "visual" / "visual.gguf"
+    data = tower.read_bytes()
+    assert opener.open_vision(directory) == Outcome(opened=True)
+    damages = {
+        "truncations": lambda: gguf_damage.truncations(data, 30),
+        "absurd_numbers": lambda: gguf_damage.absurd_numbers(data),
+        "random_damage": lambda: gguf_damage.random_damage(data, 4, RANDOM_CASES // 2),
+    }[kind]()
+    complaints: list[str] = []
+    for damage in damages:
+        tower.write_bytes(damage.data)
+        outcome = opener.open_vision(directory)
+        if DAMAGED_WEIGHTS not in outcome.message:  # numbers that are none show when an image is encoded
+            complaints += complaints_about(damage.name, outcome, NATIVE_MODEL_ERROR, [str(tower)])
+    assert complaints == []
 
 
 @pytest.mark.long

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,15 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.models.bundles import lowered_bundle_of
-from tests.models.pictures import noise
+from tests.models.pictures import Pixels, noise
 from tests.models.tiny_vision import VISION_VARIANTS, write_vision_checkpoint
 from tests.native.runtime_driver import Answer, native_module
-from tests.native.vision_driver import VisionAsk, VisionEngine, loaded, vision_options
+from tests.native.vision_driver import VisionAsk, VisionEngine, image_prompts, loaded, vision_options
 from tests.reference.decoder import log_softmax
 from tests.reference.vision import ReferenceVisionModel
 
 from edgellm.errors import RequestError
 from edgellm.runtime.bundle_codec import bundle_codec
+from edgellm.runtime.vision.image_prompts import ImagePrompts
 
 module = native_module()
 
@@ -178,6 +181,44 @@ def test_the_blocking_runtime_sees_as_the_engine_does(bundle: Path, make_engine:
     assert runtime.count_prompt_tokens(ask.native(bundle)) == [answer.prompt_tokens]
     metrics = runtime.get_multimodal_metrics()
     assert (metrics.get_total_runs(), metrics.total_images) == (1, 3)
+
+
+class Waiting:
+    """The processor of a bundle, which makes no tiles before it may."""
+
+    def __init__(self, prompts: ImagePrompts) -> None:
+        self.expand, self.digest, self._prompts = prompts.expand, prompts.digest, prompts
+        self.asked, self.may_go_on = threading.Event(), threading.Event()
+
+    def tiles(self, pixels: Pixels, do_resize: bool) -> Pixels:
+        self.asked.set()
+        assert self.may_go_on.wait(60)
+        return self._prompts.tiles(pixels, do_resize)
+
+
+def test_others_go_on_while_an_image_is_made_ready(bundle: Path) -> None:
+    prompts = image_prompts(bundle)
+    assert prompts is not None
+    processor = Waiting(prompts)
+    options = vision_options(bundle)
+    options.image_processor = processor
+    engine = module.RequestEngine(str(bundle), str(bundle), max_batch_size=2, options=options)
+    with ThreadPoolExecutor(1) as pool:
+        handle = pool.submit(engine.submit, VisionAsk("<image>", [SMALL]).native(bundle))
+        assert processor.asked.wait(60)
+        other = engine.submit(VisionAsk("hello", max_tokens=40).native(bundle))
+        assert len(other.get().output_ids[0]) == 40
+        assert not handle.done()
+        processor.may_go_on.set()
+        assert len(handle.result().get().output_ids[0]) == 6
+
+
+def test_the_same_image_asked_for_at_once_by_several_is_seen_alike(make_engine: Callable[..., VisionEngine]) -> None:
+    engine = make_engine(sequences=4)
+    ask = PROMPTS["between texts"]
+    with ThreadPoolExecutor(4) as pool:
+        answers = [submitted.answer() for submitted in pool.map(lambda _: engine.send(ask), range(8))]
+    assert all(answer.logprobs == answers[0].logprobs for answer in answers)
 
 
 # Refusals

@@ -1,6 +1,7 @@
 """Opens model files one after the other in a process that may die: one JSON request a line, one JSON answer a line.
 
 ``bundle``: an engine directory is loaded by the native runtime, scored and run for a few tokens.
+``vision``: an engine directory that sees is loaded with its tower, and shown an image.
 ``source``: a model argument is resolved and lowered by the product's code, in this process.
 Address space is limited, so that a length believed blindly shows as an error of memory and not as a machine that
 starts to swap. The address sanitizer needs terabytes of it, and sees such lengths itself.
@@ -27,6 +28,17 @@ def open_bundle(directory: str) -> None:
     runtime.answer(Ask(prompt=[1, 2, 3, 4], max_tokens=3))
 
 
+def open_vision(directory: str) -> None:
+    from tests.models.pictures import noise
+    from tests.native.vision_driver import VisionAsk, VisionEngine
+
+    engine = VisionEngine(Path(directory), threads=1, max_kv_tokens=256)
+    try:
+        engine.see(VisionAsk("<image>", [noise(20, 20)], max_tokens=2, do_resize=False))
+    finally:
+        engine.close()
+
+
 def open_source(model: str, cache_dir: str) -> None:
     from tests.models.bundles import lowered_bundle_of
 
@@ -41,6 +53,8 @@ def outcome_of(request: dict[str, Any]) -> dict[str, Any]:
     try:
         if request["kind"] == "bundle":
             open_bundle(request["path"])
+        elif request["kind"] == "vision":
+            open_vision(request["path"])
         else:
             open_source(request["path"], request["cache_dir"])
     except Exception as error:

@@ -47,6 +47,9 @@ class Opener:
     def open_bundle(self, directory: Path) -> Outcome:
         return self._ask({"kind": "bundle", "path": str(directory)})
 
+    def open_vision(self, directory: Path) -> Outcome:
+        return self._ask({"kind": "vision", "path": str(directory)})
+
     def open_source(self, model: Path, cache_dir: Path) -> Outcome:
         return self._ask({"kind": "source", "path": str(model), "cache_dir": str(cache_dir)})
 
