@@ -6,7 +6,6 @@ Whatever requests hold together is bounded, however it came: in the body, from a
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,15 +16,21 @@ from edgellm.api.json_body import ClientGoneError, too_large
 from edgellm.api.media_body import MediaBody
 from edgellm.api.media_settings import MediaSettings
 from edgellm.errors import RequestError, ServerBusyError
-from edgellm.media.base64_file import base64_file
-from edgellm.media.content_types import HEAD_BYTES, check_content
-from edgellm.media.data_url import data_url_header, is_data_url
-from edgellm.media.limits import BYTES_MAX, FILES_MAX, IMAGE_BYTES_MAX, MEDIA_PARTS_MAX
 from edgellm.media.local_files import local_path, open_local_file
 from edgellm.media.media_file import MediaFile
 from edgellm.media.media_input import MediaInput
 from edgellm.media.media_source import MediaSource
 from edgellm.media.remote_files import fetch, is_remote, remote_url
+from edgellm.media.source_files import (
+    bytes_max_of,
+    check_counts,
+    check_file,
+    content_error,
+    content_header,
+    fields_of,
+    inline_content,
+    is_inline,
+)
 
 
 class MediaLedger:
@@ -76,18 +81,7 @@ class RequestMedia:
 
     async def inputs(self, sources: Sequence[MediaSource]) -> Sequence[MediaInput]:
         """The files of the sources, each checked for what it is. Raises RequestError with the field that is wrong."""
-        if len(sources) > MEDIA_PARTS_MAX:
-            place = sources[MEDIA_PARTS_MAX].place
-            raise RequestError(
-                f"{place}: a request may have {MEDIA_PARTS_MAX} images, videos and sounds, and has {len(sources)}.",
-                param=place,
-            )
-        files = sum(len(source.texts) or len(source.files) for source in sources)
-        if files > FILES_MAX:
-            raise RequestError(
-                f"{sources[-1].place}: a request may have {FILES_MAX} files and video frames, and has {files}.",
-                param=sources[-1].place,
-            )
+        check_counts(sources)
         try:
             self.given = [await self._input(source) for source in sources]
         except OSError:
@@ -113,55 +107,35 @@ class RequestMedia:
             raise
 
     async def _input(self, source: MediaSource) -> MediaInput:
-        files = tuple(file.again() for file in source.files)
+        files = [file.again() for file in source.files]
         self._files += files
-        if source.texts:
-            several = len(source.texts) > 1
-            files = tuple(
-                [
-                    await self._file(source, text, f"{source.field}[{index}]" if several else source.field)
-                    for index, text in enumerate(source.texts)
-                ]
-            )
-        return MediaInput(source.kind, source.place, files, source.resizes, source.fps)
+        for text, field in zip(source.texts, fields_of(source), strict=True):
+            files.append(await self._file(source, text, field))  # each is given up if a later one fails
+        return MediaInput(source.kind, source.place, tuple(files), source.resizes, source.fps)
 
     async def _file(self, source: MediaSource, text: str, field: str) -> MediaFile:
-        is_frame = source.kind == "video" and len(source.texts) > 1
-        bytes_max = IMAGE_BYTES_MAX if is_frame else BYTES_MAX[source.kind]
-        media_type = source.media_type
         diverted = None if self._body is None else self._body.media.get(text)
         if diverted is not None:
-            header = data_url_header(diverted.header)
-            if (header is None) is not source.is_base64:
-                raise _not_content(source.is_base64, field)
-            media_type = media_type if header is None else header[1]
-            size_bytes, file = diverted.content.size_bytes, diverted.content.file
+            if bool(diverted.header) is source.is_base64:
+                raise content_error(source, field)
+            _, media_type = content_header(source, diverted.header, field)
+            file, size_bytes = diverted.content.file, diverted.content.size_bytes
         else:
-            file, said = await self._opened(source, text, bytes_max, field)
-            media_type = said or media_type
+            file, media_type = await self._opened(source, text, field)
             self._files.append(file)
             size_bytes = file.size_bytes
-        if size_bytes > bytes_max:
-            raise RequestError(f"{field} has {size_bytes} bytes; {bytes_max} are allowed.", param=field)
-        head = os.pread(file.fileno(), HEAD_BYTES, 0)
-        check_content("image" if is_frame else source.kind, head, media_type, field)
+        check_file(source, file, size_bytes, media_type, field)
         return file
 
-    async def _opened(self, source: MediaSource, text: str, bytes_max: int, field: str) -> tuple[MediaFile, str | None]:
-        """The file, and the media type that a data URL says."""
-        if source.is_base64 or is_data_url(text):
-            header = None if source.is_base64 else data_url_header(text)
-            if not source.is_base64 and header is None:
-                raise _not_content(source.is_base64, field)
-            begin, media_type = header or (0, None)
-            try:
-                content = base64_file(text[begin:], bytes_max)
-            except ValueError:
-                raise _not_content(source.is_base64, field) from None
+    async def _opened(self, source: MediaSource, text: str, field: str) -> tuple[MediaFile, str | None]:
+        """The file, and what it is said to be."""
+        if is_inline(source, text):
+            content, media_type = inline_content(source, text, field)
             self._hold(content.file.size_bytes)
             return content.file, media_type
         if is_remote(text):
             url = remote_url(text, self._settings.remote_hosts, field)
+            bytes_max = bytes_max_of(source)
             self._hold(bytes_max)  # until it is known
             try:
                 file = await fetch(url, bytes_max, self._settings.remote_seconds_max, field)
@@ -179,11 +153,6 @@ class RequestMedia:
             raise too_large(self._settings.request_bytes_max)
         self._ledger.hold(more_bytes)
         self._held_bytes += more_bytes
-
-
-def _not_content(is_base64: bool, field: str) -> RequestError:
-    shape = "base64" if is_base64 else "a data URL with base64 in it (data:TYPE;base64,CONTENT)"
-    return RequestError(f"{field} must be {shape}, with nothing else in it.", param=field)
 
 
 def _no_memory() -> ServerBusyError:

@@ -15,6 +15,7 @@ from edgellm.errors import (
     RequestError,
     UnsupportedModalityError,
 )
+from edgellm.media.media_input import MediaInput
 from edgellm.parsing.answer_parser import NONE
 from edgellm.parsing.output_style import OutputStyle, check_parser_names
 from edgellm.runtime.answer_plan import AnswerPlan, plan_answer
@@ -37,6 +38,7 @@ from edgellm.runtime.llm_options import (
 )
 from edgellm.runtime.loaded_model import BundleLayout, LoadedModel
 from edgellm.runtime.loader import load
+from edgellm.runtime.message_media import media_of_messages
 from edgellm.runtime.outputs import CompletionOutput
 from edgellm.runtime.parsed_output import parsed_output
 from edgellm.runtime.running import RunningGeneration
@@ -233,7 +235,8 @@ class LLM(OpenModel):
         tool_parser: str = "auto",
         reasoning_parser: str = "none",
     ) -> list[CompletionOutput]:
-        """Give one output a prompt, in order. A prompt is a user's message, or a list of messages.
+        """Give one output a prompt, in order. A prompt is a user's message, or a list of messages, whose parts may be
+        images for a model that takes some: ``{"type": "image", "image": …}`` with a data URL or a file.
 
         ``tool_choice`` is auto, required, none, or names a function; a call that must be made is enforced by grammar.
         Parsers (``auto`` goes by the model) put calls into ``tool_calls``, in OpenAI form, and reasoning into
@@ -245,7 +248,7 @@ class LLM(OpenModel):
         plans = [
             self._plan(messages, sampling_params, tools, tool_choice, style) for messages in _conversations(prompts)
         ]
-        encoded = [self._encoded(plan) for plan in plans]
+        encoded = [self._encoded(plan, media) for plan, media in plans]
         if not encoded:
             return []
         # Twice the batch keeps a next prompt waiting inside the engine wherever one ends.
@@ -253,8 +256,8 @@ class LLM(OpenModel):
         try:
             outputs = generate_all(encoded, self._start, self._admission.wake, concurrency=concurrency)
         except RequestError as error:
-            raise plans[0].guide_paths.as_asked(error) from None  # all plans have the same tools and guide
-        return [parsed_output(output, plan.answer_format) for output, plan in zip(outputs, plans, strict=True)]
+            raise plans[0][0].guide_paths.as_asked(error) from None  # all plans have the same tools and guide
+        return [parsed_output(output, plan.answer_format) for output, (plan, _) in zip(outputs, plans, strict=True)]
 
     def chat(
         self,
@@ -292,9 +295,9 @@ class LLM(OpenModel):
             self._ensure_open()
             conversation = _conversations(messages)[0] if isinstance(messages, str) else messages
             style = self._loaded.capabilities.output_style.chosen(reasoning_parser=NONE)
-            plan = self._plan(conversation, sampling_params, tools, tool_choice, style)
+            plan, media = self._plan(conversation, sampling_params, tools, tool_choice, style)
             try:
-                return self._start(self._encoded(plan), given_up)
+                return self._start(self._encoded(plan, media), given_up)
             except RequestError as error:
                 raise plan.guide_paths.as_asked(error) from None
 
@@ -365,15 +368,17 @@ class LLM(OpenModel):
         tools: Sequence[Mapping[str, Any]] | None,
         tool_choice: str | Mapping[str, Any] | None,
         style: OutputStyle,
-    ) -> AnswerPlan:
+    ) -> tuple[AnswerPlan, Sequence[MediaInput]]:
         params = SamplingParams() if sampling_params is None else sampling_params
         if not isinstance(params, SamplingParams):
             raise TypeError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
+        capabilities = self._loaded.capabilities
+        messages, media = media_of_messages(messages, capabilities.input_modalities)
         prompt = ChatPrompt(messages, tools=tools or (), tool_choice="auto" if tool_choice is None else tool_choice)
-        return plan_answer(prompt, params, self._loaded.capabilities, style)
+        return plan_answer(prompt, params, capabilities, style), media
 
-    def _encoded(self, plan: AnswerPlan) -> GenerationRequest:
-        return self._loaded.encode(GenerationRequest(plan.prompt, plan.params))
+    def _encoded(self, plan: AnswerPlan, media: Sequence[MediaInput]) -> GenerationRequest:
+        return self._loaded.encode(GenerationRequest(plan.prompt, plan.params, media=media))
 
     def _start(self, request: GenerationRequest, given_up: Callable[[], bool]) -> RunningGeneration:
         self._admission.acquire(given_up)
