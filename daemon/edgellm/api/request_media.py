@@ -16,11 +16,11 @@ from edgellm.api.json_body import ClientGoneError, too_large
 from edgellm.api.media_body import MediaBody
 from edgellm.api.media_settings import MediaSettings
 from edgellm.errors import RequestError, ServerBusyError
-from edgellm.media.local_files import local_path, open_local_file
+from edgellm.media.local_files import is_remote, local_path, open_local_file
 from edgellm.media.media_file import MediaFile
 from edgellm.media.media_input import MediaInput
 from edgellm.media.media_source import MediaSource
-from edgellm.media.remote_files import fetch, is_remote, remote_url
+from edgellm.media.remote_files import fetch, remote_url
 from edgellm.media.source_files import (
     bytes_max_of,
     check_counts,

@@ -1,4 +1,4 @@
-"""Files of this machine that requests may name: below one folder, wherever links and dots lead."""
+"""Files of this machine that requests may name, apart from those of others: below one folder, wherever links lead."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from edgellm.media.media_file import MediaFile
 
 _FILE_URL: Final = re.compile(r"file://(?:localhost)?(?P<path>/[^?#]*)", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+
+
+def is_remote(text: str) -> bool:
+    """Whether another host has it."""
+    return text[:8].lower().startswith(("http:", "https:"))
 
 
 def local_path(text: str) -> str | None:

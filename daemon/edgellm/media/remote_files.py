@@ -61,10 +61,6 @@ class RemoteUrl:
         return host if self.port == _PORT_OF_SCHEME[self.scheme] else f"{host}:{self.port}"
 
 
-def is_remote(text: str) -> bool:
-    return text[:8].lower().startswith(("http:", "https:"))
-
-
 def remote_url(text: str, allowed_hosts: Sequence[str], field: str) -> RemoteUrl:
     """Raises MediaAccessError for a host that is not allowed, RequestError for what is no plain URL.
 

@@ -11,11 +11,10 @@ from edgellm.media.base64_file import Base64File, base64_file
 from edgellm.media.content_types import HEAD_BYTES, check_content
 from edgellm.media.data_url import data_url_header, is_data_url
 from edgellm.media.limits import BYTES_MAX, FILES_MAX, IMAGE_BYTES_MAX, MEDIA_PARTS_MAX
-from edgellm.media.local_files import local_path, open_local_file
+from edgellm.media.local_files import is_remote, local_path, open_local_file
 from edgellm.media.media_file import MediaFile
 from edgellm.media.media_input import MediaInput
 from edgellm.media.media_source import MediaSource
-from edgellm.media.remote_files import is_remote
 
 
 def check_counts(sources: Sequence[MediaSource]) -> None:
