@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,10 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import numpy as np
+from PIL import Image
 from tests.bench.http_comparison import Finding
 from tests.bench.statistics_of_rounds import Spread
 from tests.http.daemon_process import Daemon
 from tests.models.real_model import smollm2_file
+from tests.models.tiny_vision import VISION_VARIANTS, write_vision_checkpoint
 
 from edgellm.engines.catalogue import CATALOGUE, install
 
@@ -36,12 +41,14 @@ CLIENTS = 8
 @contextmanager
 def speech_daemon(folder: Path, models: Path) -> Iterator[Daemon]:
     voice, whisper = (install(CATALOGUE[name], models) for name in ("voice", "whisper-tiny.en"))
+    vision = write_vision_checkpoint(folder / "vision", VISION_VARIANTS["smolvlm"])
     config = folder / "speech.toml"
     config.write_text(
         f'cache_dir = "{folder}/cache"\n'
         f'[[models]]\nname = "chat"\nsource = "{smollm2_file()}"\n'
         f'[[models]]\nname = "whisper"\nsource = "{whisper.parent}"\n'
         f'[[models]]\nname = "voice"\nsource = "{voice}"\n'
+        f'[[models]]\nname = "vision"\nsource = "{vision}"\n'
     )
     daemon = Daemon(None, "--config", str(config))
     try:
@@ -76,6 +83,13 @@ def heard(daemon: Daemon, wav: bytes) -> float:
     return time.monotonic() - begun
 
 
+def noise_image(seed: int) -> str:
+    file = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (480, 640, 3), np.uint8)
+    Image.fromarray(pixels).save(file, "jpeg")
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
 def seconds_of(pcm: bytes) -> float:
     return len(pcm) / SAMPLE_BYTES / RATE_HZ
 
@@ -103,8 +117,17 @@ def measure_speech_alone(daemon: Daemon, rounds: int) -> list[Finding]:
 
 
 def measure_mixed_clients(daemon: Daemon, rounds: int) -> list[Finding]:
-    """Eight at once: three chats, three texts to speak, two files to hear. A failure of one ends the run."""
+    """Eight at once: two chats, two images, two texts to speak, two files to hear. A failure of one ends the run."""
     wav = spoken(daemon, SENTENCES[0], "wav")[2]
+    seeds = iter(range(1_000_000))
+
+    def image() -> float:
+        """To a tiny model: what is measured is the way there, and an image that was never seen before."""
+        part = {"type": "image_url", "image_url": {"url": noise_image(next(seeds))}}
+        body = {"model": "vision", "messages": [{"role": "user", "content": [part]}], "max_tokens": 8}
+        begun = time.monotonic()
+        httpx.post(f"{daemon.url}/v1/chat/completions", json=body, timeout=WAIT_SECONDS).raise_for_status()
+        return time.monotonic() - begun
 
     def chat() -> float:
         body = {"model": "chat", "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 32}
@@ -114,6 +137,7 @@ def measure_mixed_clients(daemon: Daemon, rounds: int) -> list[Finding]:
 
     work: dict[str, Callable[[], float]] = {
         "chat, 32 tokens": chat,
+        "image of 0.3 megapixels, 8 tokens of a tiny model": image,
         "speech, to the first sound": lambda: spoken(daemon, TEXT)[0],
         "transcription": lambda: heard(daemon, wav),
     }
