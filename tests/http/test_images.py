@@ -165,6 +165,30 @@ def test_an_image_of_an_earlier_turn_is_still_seen(client: openai.OpenAI) -> Non
     assert again.usage.prompt_tokens_details.cached_tokens > other.usage.prompt_tokens_details.cached_tokens
 
 
+def test_a_prompt_with_too_many_images_is_too_long_and_says_how_long(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        said(client, *[image_part(png(seed)) for seed in range(40)])
+    assert (refused.value.code, refused.value.param) == ("context_length_exceeded", "messages")
+    assert any(number.isdigit() and int(number) > 2048 for number in str(refused.value).replace(",", " ").split())
+
+
+def test_an_answer_has_the_room_that_images_leave(client: openai.OpenAI) -> None:
+    messages = [user(image_part(png(1)))]
+    limits: list[dict[str, Any]] = [{}, {"max_tokens": 1_000_000}]
+    for limit in limits:
+        answer: Any = client.chat.completions.create(model=MODEL, messages=messages, temperature=0, **limit)
+        assert answer.usage is not None
+        assert answer.usage.total_tokens <= 2048
+
+
+def test_choices_of_a_request_see_the_same_images(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model=MODEL, messages=[user(image_part(png(1)), "?")], n=2, max_tokens=MODEL_TOKENS, temperature=0
+    )
+    first, second = (choice.message.content for choice in answer.choices)
+    assert first == second == said(client, image_part(png(1)), "?")[0]
+
+
 def test_responses_see_images_and_remember_them(client: openai.OpenAI) -> None:
     def turn(text: str, **further: Any) -> Any:
         content: list[Any] = [{"type": "input_text", "text": text}]

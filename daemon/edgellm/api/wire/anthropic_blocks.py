@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from edgellm.api import limits
-from edgellm.api.wire.fields import UNKNOWN_KIND, Advisory, WireModel, invalid, neutral
+from edgellm.api.wire.fields import UNKNOWN_KIND, Advisory, Brought, WireModel, invalid, neutral
 
 MEDIA_BLOCKS = {"image": "image", "document": "document", "search_result": "search result"}
 """Blocks that bring more than text, with the word for what they bring."""
@@ -24,7 +24,7 @@ class MediaBlock(WireModel):
     """Which model takes which kind is for the model to say; its payload is looked at only then."""
 
     type: Literal["image", "document", "search_result"]
-    source: Annotated[Any, Advisory()] = None
+    source: Annotated[Any, Brought()] = None
     title: Annotated[Any, Advisory()] = None
     context: Annotated[Any, Advisory()] = None
     content: Annotated[Any, Advisory()] = None

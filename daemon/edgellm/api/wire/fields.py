@@ -102,6 +102,17 @@ class Advisory:
         return {"description": "Taken; without effect on the text."}
 
 
+@dataclass(frozen=True)
+class Brought:
+    """What a part brings beside text: any value is taken here, and looked at where its model takes such parts."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.any_schema()
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"description": "For a model that takes such parts."}
+
+
 def _same(value: object, neutral_value: object) -> bool:
     """JSON equality: true is not 1, and 0 is 0.0."""
     if isinstance(value, bool) or isinstance(neutral_value, bool):

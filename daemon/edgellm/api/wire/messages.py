@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from edgellm.api import limits
-from edgellm.api.wire.fields import UNKNOWN_KIND, Advisory, TextOrObject, WireModel, invalid, neutral
+from edgellm.api.wire.fields import UNKNOWN_KIND, Advisory, Brought, TextOrObject, WireModel, invalid, neutral
 
 _PART_ALIASES = {
     "input_text": "text",
@@ -36,16 +36,16 @@ class MediaPart(WireModel):
     """Which model takes which kind is for the model to say; its payload is looked at only then."""
 
     type: Literal["image_url", "input_audio", "video_url"]
-    image_url: Annotated[Any, Advisory()] = None
-    input_audio: Annotated[Any, Advisory()] = None
-    video_url: Annotated[Any, Advisory()] = None
-    image: Annotated[Any, Advisory()] = None
-    audio: Annotated[Any, Advisory()] = None
-    audio_url: Annotated[Any, Advisory()] = None
-    video: Annotated[Any, Advisory()] = None
+    image_url: Annotated[Any, Brought()] = None
+    input_audio: Annotated[Any, Brought()] = None
+    video_url: Annotated[Any, Brought()] = None
+    image: Annotated[Any, Brought()] = None
+    audio: Annotated[Any, Brought()] = None
+    audio_url: Annotated[Any, Brought()] = None
+    video: Annotated[Any, Brought()] = None
     detail: Annotated[Any, Advisory()] = None
-    do_resize: Annotated[Any, Advisory()] = None
-    fps: Annotated[Any, Advisory()] = None
+    do_resize: Annotated[Any, Brought()] = None
+    fps: Annotated[Any, Brought()] = None
     cache_control: Annotated[Any, Advisory()] = None
 
 

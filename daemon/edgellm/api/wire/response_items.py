@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from edgellm.api import limits
-from edgellm.api.wire.fields import UNKNOWN_KIND, Advisory, WireModel, invalid, neutral, unsupported
+from edgellm.api.wire.fields import UNKNOWN_KIND, Advisory, Brought, WireModel, invalid, neutral, unsupported
 
 MEDIA_PARTS = {"input_image": "image", "input_file": "file", "input_audio": "audio"}
 """Parts that bring more than text, with the word for what they bring."""
@@ -36,12 +36,12 @@ class MediaPart(WireModel):
 
     type: Literal["input_image", "input_file", "input_audio"]
     detail: Annotated[Any, Advisory()] = None
-    image_url: Annotated[Any, Advisory()] = None
-    file_id: Annotated[Any, Advisory()] = None
-    file_data: Annotated[Any, Advisory()] = None
-    file_url: Annotated[Any, Advisory()] = None
+    image_url: Annotated[Any, Brought()] = None
+    file_id: Annotated[Any, Brought()] = None
+    file_data: Annotated[Any, Brought()] = None
+    file_url: Annotated[Any, Brought()] = None
     filename: Annotated[Any, Advisory()] = None
-    input_audio: Annotated[Any, Advisory()] = None
+    input_audio: Annotated[Any, Brought()] = None
     prompt_cache_breakpoint: Annotated[Any, Advisory()] = None
 
 
