@@ -108,6 +108,19 @@ bool has_own_kernel(TensorType type) {
     return edgellm::find_own_matmul_kernel(type) != nullptr;
 }
 
+// Every set of this CPU, whichever is chosen.
+std::vector<const MatmulKernel*> float_kernels(TensorType type) {
+    std::vector<const MatmulKernel*> kernels;
+    const auto add = [&](bool can_run, const MatmulKernel* kernel) {
+        if (can_run && kernel != nullptr) kernels.push_back(kernel);
+    };
+    add(has_own_kernel(type), edgellm::find_own_matmul_kernel(type));
+    add(edgellm::supported_cpu(), edgellm::find_avx2_float_kernel(type));
+    add(edgellm::has_avx512_vnni(), edgellm::find_avx512_float_kernel(type));
+    add(edgellm::has_dot_products(), edgellm::find_neon_float_kernel(type));
+    return kernels;
+}
+
 // Quantised weights are in panels: test_panel_kernels.
 constexpr TensorType kFloatTypes[] = {TensorType::kF32, TensorType::kF16, TensorType::kBF16};
 
@@ -148,13 +161,19 @@ TEST(float_kernels_of_every_set_give_the_same_bits) {
         const MatmulKernel& portable = *edgellm::find_portable_float_kernel(type);
         for (const int64_t size : {1, 7, 8, 33, 96, 576}) {
             const Weights weights(type, 11, size);
-            const auto x = noise(static_cast<std::size_t>(size * 5), 3.0F);
+            const auto x = noise(static_cast<std::size_t>(size * 19), 3.0F);
             const auto expected = multiply(portable, weights, x, 5, 0, 11);
             for (int64_t r = 0; r < 11; ++r)
                 CHECK(std::abs(static_cast<double>(expected[static_cast<std::size_t>(r)]) - dot(weights, r, x.data())) <
                       2e-4 * 3.0 * std::sqrt(static_cast<double>(size)));
-            if (has_own_kernel(type))
-                CHECK(multiply(*edgellm::find_own_matmul_kernel(type), weights, x, 5, 0, 11) == expected);
+            for (const MatmulKernel* kernel : float_kernels(type)) {
+                CHECK(multiply(*kernel, weights, x, 5, 0, 11) == expected);
+                for (const int64_t tokens : {1, 2, 8, 9, 16, 19}) {
+                    for (const int64_t rows : {1, 3, 4, 8, 11})
+                        CHECK(multiply(*kernel, weights, x, tokens, 0, rows) ==
+                              multiply(portable, weights, x, tokens, 0, rows));
+                }
+            }
         }
     }
     CHECK(edgellm::find_portable_float_kernel(TensorType::kQ8_0) == nullptr);

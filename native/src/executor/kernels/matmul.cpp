@@ -24,6 +24,9 @@ const MatmulKernel* find_own_matmul_kernel(TensorType type) noexcept {
     if (!panel_kernel_sets().empty()) {
         if (const MatmulKernel* kernel = panel_kernel_sets().front().find(type)) return kernel;
     }
+    if (has_avx512_vnni()) {
+        if (const MatmulKernel* kernel = find_avx512_float_kernel(type)) return kernel;
+    }
     if (const MatmulKernel* kernel = find_avx2_float_kernel(type)) return kernel;
     return has_dot_products() ? find_neon_float_kernel(type) : nullptr;  // compiled for the CPUs that have them
 }

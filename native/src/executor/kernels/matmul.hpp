@@ -47,6 +47,7 @@ const MatmulKernel* find_own_matmul_kernel(TensorType type) noexcept;
 // By instruction set: nullptr for encodings without one, and where they were not built. These functions, too, may only
 // be called on a CPU that has the set.
 const MatmulKernel* find_avx2_float_kernel(TensorType type) noexcept;  // with FMA and F16C, as all of AVX2 here
+const MatmulKernel* find_avx512_float_kernel(TensorType type) noexcept;
 const MatmulKernel* find_avx2_panel_kernel(TensorType type) noexcept;
 const MatmulKernel* find_avx_vnni_panel_kernel(TensorType type) noexcept;
 const MatmulKernel* find_avx512_vnni_panel_kernel(TensorType type) noexcept;
