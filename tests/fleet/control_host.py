@@ -243,11 +243,6 @@ class ControlHost:
 
         return self.bridge.inside(send)
 
-    def ssh(self, device: Device, command: str) -> str:
-        completed = self._run_ssh(device.address, command)
-        assert completed.returncode == 0, completed.stderr
-        return completed.stdout
-
     def _run_ssh(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*self.bridge.enter(), "ssh", "-F", str(self.folder / "ssh_config"), *arguments],

@@ -30,6 +30,12 @@ CLIENT = "front-desk"
 SHORT_CHAT = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
 
 
+def made_by_roles(device: Device) -> str:
+    """What the roles would make first, if it is there; "" on a bare device."""
+    made = "ls -d /opt/edgellm* /etc/edgellm /usr/local/bin/edgellm /etc/ansible /etc/systemd/system/edgellm* 2>&-; :"
+    return device.run("sh", "-c", made).output
+
+
 class Fleet:
     """``devices`` by name; ``first`` is the only one with the model's own file."""
 
@@ -86,10 +92,7 @@ class Fleet:
     def bare_check(self) -> Played:
         """Check mode on devices that nothing was installed on; asked for before ``provisioned``."""
         played = self.control.play("provision", "--check", limit=NAMES[1:2])
-        made = (
-            "ls -d /opt/edgellm* /etc/edgellm /usr/local/bin/edgellm /etc/ansible /etc/systemd/system/edgellm* 2>&-; :"
-        )
-        self.left_by_bare_check = self.devices[NAMES[1]].run("sh", "-c", made).output
+        self.left_by_bare_check = made_by_roles(self.devices[NAMES[1]])
         return played
 
     @cached_property
