@@ -20,13 +20,24 @@ MISSPELT_MIN = 0.9
 
 
 @cache
-def known_variables() -> frozenset[str]:
-    """What roles document, and what they make of it for themselves."""
+def settable_variables() -> frozenset[str]:
+    """What roles document, and what playbooks ask for beside it."""
     names = set(OF_BOARDS)
     for role in ROLES.iterdir():
-        for file in (role / "defaults/main.yml", role / "vars/main.yml"):
-            if file.is_file():
-                names |= set(yaml.safe_load(file.read_text(encoding="utf-8")) or {})
+        names |= set(yaml.safe_load((role / "defaults/main.yml").read_text(encoding="utf-8")))
+        for playbook in (ROLES.parent / "playbooks").glob("*.yml"):
+            names |= set(re.findall(rf"\b({role.name}_\w+) \| default\(", playbook.read_text(encoding="utf-8")))
+    return frozenset(names)
+
+
+@cache
+def known_variables() -> frozenset[str]:
+    """Also what roles make for themselves, which is there in a second play."""
+    names = set(settable_variables())
+    for role in ROLES.iterdir():
+        variables = role / "vars/main.yml"
+        if variables.is_file():
+            names |= set(yaml.safe_load(variables.read_text(encoding="utf-8")))
         for file in (role / "tasks").glob("*.yml"):
             text = file.read_text(encoding="utf-8")
             names |= set(re.findall(r"^\s*register: (\w+)", text, re.MULTILINE))
@@ -40,13 +51,13 @@ def variable_mistakes(names: Iterable[str], own: Iterable[str] = ()) -> list[str
 
 
 def _mistakes(names: Iterable[str]) -> Iterator[str]:
-    known = sorted(known_variables())
+    settable = sorted(settable_variables())
     beginnings = tuple(f"{role.name}_" for role in ROLES.iterdir())
     for name in names:
         if name in known_variables():
             continue
         least = SUGGESTED_MIN if name.startswith(beginnings) else MISSPELT_MIN
-        near = difflib.get_close_matches(name, known, 1, least)
+        near = difflib.get_close_matches(name, settable, 1, least)
         if near or name.startswith(beginnings):
             meant = f"; did you mean {near[0]}?" if near else ""
             yield f"{name} is no variable of a role{meant}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ import yaml
 
 pytest.importorskip("ansible.errors", reason="needs Ansible: sh daemon/setup/run fleet")
 
-from tests.unit.ansible.collection import COLLECTION, plugin
+from tests.unit.ansible.collection import COLLECTION, ROLES, plugin
 
 PLAYBOOKS = sorted(file.stem for file in (COLLECTION / "playbooks").glob("*.yml"))
 GROUPS = {"gateway": "gateway", "observability": "observability"}  # the others: edgellm
@@ -87,6 +88,13 @@ def test_a_variable_of_the_inventory_s_own_can_be_named() -> None:
     assert variables.variable_mistakes(["device_serial_number"]) == ["device_serial_number is no variable of a role"]
     assert variables.variable_mistakes(["device_serial_number"], ["device_serial_number"]) == []
     assert variables.variable_mistakes(["rack", "vault_front_desk_key", "ansible_user", "group_names"]) == []
+
+
+def test_what_the_readme_names_can_be_set() -> None:
+    roles = "|".join(role.name for role in ROLES.iterdir())
+    named = set(re.findall(rf"\b((?:{roles})_\w+)", (COLLECTION / "README.md").read_text(encoding="utf-8")))
+    assert {"rollout_batches", "gateway_board_tls_name", "edgellm_api_keys"} <= named
+    assert named - {"gateway_board"} <= variables.settable_variables()  # that one is a module
 
 
 def test_what_roles_make_for_themselves_is_no_mistake() -> None:
