@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 from urllib.parse import urlsplit
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 HTTPS_PORT = 443
 KEY_VARIABLE = "EDGELLM_API_KEY"
 URL_VARIABLE = "EDGELLM_URL"
-DEFAULT_URL = "http://127.0.0.1:8000"
+LOOPBACK = "127.0.0.1"
+DEFAULT_URL = f"http://{LOOPBACK}:8000"
 PROMPT = "> "
 HELP = "Ctrl-C stops an answer, /reset starts anew, /exit or Ctrl-D leaves."
 
@@ -43,7 +45,10 @@ class Conversant(Protocol):
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("question", metavar="QUESTION", nargs="?", help="ask this alone, print the answer and end")
     parser.add_argument(
-        "--url", metavar="URL", help=f"server to talk to (default: {URL_VARIABLE} or {DEFAULT_URL})", default=None
+        "--url",
+        metavar="URL",
+        help=f"server to talk to (default: {URL_VARIABLE}, or that of the configuration, else {DEFAULT_URL})",
+        default=None,
     )
     parser.add_argument("--model", metavar="NAME", help="which of the server's models (default: its only one)")
     parser.add_argument(
@@ -99,16 +104,39 @@ def _conversant(namespace: argparse.Namespace) -> Conversant:
         return LocalModel.from_arguments(namespace)
     from edgellm.cli.chat_over_http import Server
 
-    url = namespace.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    url, authority = namespace.url or os.environ.get(URL_VARIABLE), None
+    if not url:
+        url, authority = _own_server(namespace.config)
     board = _paired_board(url)
     return Server(
         url,
         key=_key(namespace.api_key_file) or (board.key() if board else None),
-        authority=board.authority_file if board else None,
+        authority=board.authority_file if board else authority,
         model=namespace.model,
         temperature=namespace.temperature,
         max_tokens=namespace.max_tokens,
     )
+
+
+def _own_server(config: Path | None) -> tuple[str, Path | None]:
+    """The address of the server that this machine's configuration describes, and what vouches for it, if that can be
+    read. A configuration that is wrong is the server's to complain about.
+    """
+    from edgellm.config import load_settings
+    from edgellm.errors import ConfigError
+    from edgellm.service.tls import authority_beside
+
+    try:
+        server = load_settings(file=config, environ=os.environ).settings.server
+    except ConfigError:
+        return DEFAULT_URL, None
+    listens_on = server.host or LOOPBACK
+    host = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(listens_on, listens_on)  # noqa: S104  # every address is one of them
+    place = f"{f'[{host}]' if ':' in host else host}:{server.port}"
+    if server.tls_certificate_file is None:
+        return f"http://{place}", None
+    authority = server.tls_authority_file or authority_beside(server.tls_certificate_file)
+    return f"https://{place}", authority if authority is not None and os.access(authority, os.R_OK) else None
 
 
 def _paired_board(url: str) -> Board | None:

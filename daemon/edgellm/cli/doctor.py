@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import platform
@@ -143,12 +144,17 @@ def _containers() -> Iterator[Finding]:
 
 
 def _cache(namespace: argparse.Namespace) -> str:
+    from edgellm.engines.cache_directory import engines_dir, models_dir
+    from edgellm.engines.file_system import unreadable
     from edgellm.errors import CacheError
 
     folder = _cache_dir(namespace)
     existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     if not os.access(existing, os.W_OK | os.X_OK):
         raise CacheError(f"{folder} cannot be written — set cache_dir or EDGELLM_CACHE_DIR to a folder of yours")
+    for one in (engines_dir(folder), models_dir(folder)):
+        if os.path.lexists(one) and not os.access(one, os.R_OK | os.W_OK | os.X_OK):
+            raise unreadable(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), one)
     free = shutil.disk_usage(existing).free
     if free < _FREE_BYTES_WANTED:
         raise CacheError(f"{folder}: only {free // _MEGABYTE_BYTES} MB are free — make room there")

@@ -44,9 +44,26 @@ class EngineContext:
 
         for model in self.settings.served_models:
             has_engine = kind_of(model, self.settings) not in WITHOUT_TEXT or speaks_on_tensorrt(model, self.settings)
-            if not has_engine:  # its files are what is loaded
+            if not has_engine:  # see files_without_engine
                 continue
             yield (model, *build_of(model, self.settings, self.store, on_progress, download=download))
+
+    def files_without_engine(self, on_progress: ProgressCallback) -> Iterator[tuple[Path, str]]:
+        """The files, fetched where they are missing, and the name of each model that is loaded from them."""
+        from edgellm.engines.cache_directory import models_dir
+        from edgellm.engines.piper_voice import resolve_piper_voice
+        from edgellm.engines.whisper_folder import resolve_whisper
+        from edgellm.service.model_kinds import kind_of, speaks_on_tensorrt
+
+        folder = models_dir(self.settings.cache_dir)
+        for model in self.settings.served_models:
+            kind = kind_of(model, self.settings)
+            if kind == "asr":
+                whisper = resolve_whisper(model.source, folder, on_progress=on_progress)
+                yield whisper.path, whisper.model_id
+            elif kind == "tts" and not speaks_on_tensorrt(model, self.settings):
+                voice = resolve_piper_voice(model.source, folder, on_progress=on_progress)
+                yield voice.weights, voice.model_id
 
     def entry_in(self, directory: Path) -> Entry:
         """The entry of a bundle that is held."""

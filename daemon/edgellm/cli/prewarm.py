@@ -50,6 +50,7 @@ def run(namespace: argparse.Namespace) -> int:
         steps = _Steps(context, line, supervisor)
         failures = [*steps.import_archives(archives)]
         steps.prepare_engines()
+        steps.fetch_files()
     for failure in failures[1:]:
         _say(str(failure))
     for failure in failures:
@@ -105,6 +106,11 @@ class _Steps:
         for _, builder, request in self._context.requests(self._show, download=True):
             with self._context.store.prepare(builder, request, on_progress=self._show) as lease:
                 print(f"{lease.directory}  {request.source.model_id}")
+
+    def fetch_files(self) -> None:
+        """Of models that have no engine: what is fetched is what is loaded."""
+        for path, model_id in self._context.files_without_engine(self._show):
+            print(f"{path}  {model_id}")
 
     def _show(self, progress: Progress) -> None:
         self._line.show(progress)

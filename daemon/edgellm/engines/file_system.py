@@ -69,6 +69,21 @@ def cache_error(
     return CacheError(f"{root}: {error.strerror or error}: check the disk or {elsewhere} a folder on another")
 
 
+def unreadable(error: OSError, path: Path) -> CacheError:
+    """What it means that ``path`` of the cache cannot be looked into, with the account that it belongs to."""
+    reason = error.strerror or str(error)
+    try:
+        owner = path.lstat().st_uid
+    except OSError:
+        return CacheError(f"{path}: {reason}: check the disk, or set EDGELLM_CACHE_DIR to a folder on another")
+    if error.errno not in _UNWRITABLE:
+        return CacheError(f"{path}: {reason}: check the disk, or set EDGELLM_CACHE_DIR to a folder on another")
+    return CacheError(
+        f"{path}: {reason} for user {os.geteuid()}: it belongs to user {owner} — chown -R it to the user that runs "
+        "edgellm, or run edgellm as that user"
+    )
+
+
 def synchronise_tree(directory: Path) -> None:
     """Bring every file and folder below ``directory`` to the disk. Raises OSError."""
     for path in directory.iterdir():

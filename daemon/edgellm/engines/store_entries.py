@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm.engines.engine_key import EngineKey
-from edgellm.engines.file_system import tree_bytes
+from edgellm.engines.file_system import tree_bytes, unreadable
 from edgellm.engines.manifest import DERIVED_FOLDER, MANIFEST_FILE, Manifest
 from edgellm.errors import BundleDamagedError, ManifestVersionError
 
@@ -91,7 +91,7 @@ def entries_of(root: Path, *, read_only: bool) -> list[Entry]:
     return [
         read_entry(root, name, read_only=read_only)
         for name in _folders(root)
-        if short_key_of(name) is not None and os.path.lexists(root / name / MANIFEST_FILE)
+        if short_key_of(name) is not None and _has_manifest(root / name)
     ]
 
 
@@ -154,9 +154,22 @@ def first_layout_names(root: Path) -> Iterator[str]:
             yield name
 
 
+def _has_manifest(directory: Path) -> bool:
+    """Also where nobody may look: that a bundle cannot be read is to be seen."""
+    try:
+        os.lstat(directory / MANIFEST_FILE)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
 def _folders(root: Path) -> list[str]:
     """Symbolic links are no bundles: a removal would not stop at them."""
     try:
         return sorted(path.name for path in root.iterdir() if path.is_dir() and not path.is_symlink())
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise unreadable(error, root) from None

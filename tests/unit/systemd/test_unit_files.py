@@ -134,7 +134,8 @@ def test_the_user_has_one_number_everywhere() -> None:
     text = (SYSTEMD / "both/usr/local/lib/sysusers.d/edgellm.conf").read_text()
     assert f"u edgellm {USER_NUMBER} " in text
     wrapper = (SYSTEMD / "container/usr/local/bin/edgellm").read_text()
-    assert f"--user={USER_NUMBER}:{USER_NUMBER}" in wrapper
+    assert f"\nuser={USER_NUMBER}:{USER_NUMBER} " in wrapper
+    assert '--user="$user"' in wrapper
 
 
 def test_what_the_command_on_the_host_prints_is_kept_nowhere() -> None:

@@ -49,7 +49,11 @@ def export_bundle(
     ``checkpoints`` are the folders or files of the roles that the bundle's key names; a bundle that reads weights at
     load needs them. Raises BundleDamagedError when a file is not what the manifest says, CacheError for the disk.
     """
-    if target.exists() and not overwrite:
+    try:
+        is_there = target.exists()
+    except OSError as error:
+        raise cache_error(error, target.parent, what="the archive", elsewhere="write it to") from None
+    if is_there and not overwrite:
         raise ConfigError(f"{target}: exists already: give another name, or --force to replace it")
     contents = _contents(lease, checkpoints, references, on_progress)
     try:

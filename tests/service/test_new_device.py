@@ -1,0 +1,204 @@
+"""A new device, in both modes: where its first model comes from, and what the command on its host does for root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.hub.hub_server import KNOWN_USER, HubServer, hub_server
+from tests.lab.device import Outcome
+from tests.lab.fixtures import MakeDevice
+from tests.lab.forwarding import listen_inside
+from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
+from tests.service.appliance import ENGINES, PREWARM, READY_SECONDS, Appliance
+from tests.service.conftest import MakeAppliance
+from tests.service.container_appliance import ContainerAppliance
+from tests.service.model_index import DEFAULT_MODEL, model_index
+
+INDEX_PORT, HUB_PORT = 9101, 9102
+HUB_ID = "tiny-org/tiny-model"
+CREDENTIAL = "/etc/edgellm/credentials/hub-token"
+
+MakeWithoutModel = Callable[[], Appliance]
+
+
+@pytest.fixture(scope="module", params=["venv", "container"])
+def appliance(request: pytest.FixtureRequest, make_appliance: MakeAppliance, make_device: MakeDevice) -> Appliance:
+    """Installed, with nothing to serve."""
+    if request.param == "venv":
+        made = make_appliance("new", with_model=False).boot()
+    else:
+        rootfs, archive = request.getfixturevalue("container_rootfs"), request.getfixturevalue("image_archive")
+        container = ContainerAppliance.make_with_image(make_device, "new-container", rootfs, archive, None)
+        made = container.boot()
+        container.load()
+    made.device.write("/etc/hosts", "127.0.0.1 localhost\n")  # the hub's second host
+    made.install()
+    return made
+
+
+@pytest.fixture
+def hub(appliance: Appliance, tmp_path: Path) -> Iterator[HubServer]:
+    checkpoint = write_checkpoint(tmp_path / "tiny", VARIANTS["llama-bf16-sharded"])
+    with hub_server(listen_inside(appliance.device, HUB_PORT)) as server:
+        server.repository(HUB_ID, {path.name: path.read_bytes() for path in checkpoint.iterdir()}, gated=True)
+        yield server
+
+
+def prewarm(appliance: Appliance, **variables: str) -> str:
+    """What the prewarming said; it may have failed."""
+    lines = "".join(f"Environment={name}={value}\n" for name, value in variables.items())
+    appliance.drop_in("sources", f"[Service]\n{lines}", PREWARM)
+    appliance.device.run("systemctl", "restart", PREWARM, check=False, deadline_seconds=READY_SECONDS)
+    return appliance.journal(PREWARM)
+
+
+def test_without_a_network_it_says_what_is_missing(appliance: Appliance) -> None:
+    said = prewarm(appliance, PIP_RETRIES="0", PIP_TIMEOUT="1")
+    assert appliance.state(PREWARM)["ExecMainStatus"] == "75"
+    assert f"cannot download {DEFAULT_MODEL.name}" in said
+    assert "Check the network, or pip's index and proxy settings" in said
+
+
+def test_the_default_model_comes_from_the_index(appliance: Appliance, tmp_path: Path, model_folder: Path) -> None:
+    with model_index(appliance.device, INDEX_PORT, tmp_path, model_folder) as url:
+        said = prewarm(appliance, PIP_INDEX_URL=url)
+    assert appliance.is_active(PREWARM), said
+    appliance.start()
+    assert appliance.chat().status_code == 200
+
+
+def test_a_model_behind_a_token_comes_from_the_hub(appliance: Appliance, hub: HubServer) -> None:
+    appliance.configure(f'[[models]]\nsource = "{HUB_ID}"\n')
+    said = prewarm(appliance, HF_ENDPOINT=hub.url)
+    assert not appliance.is_active(PREWARM)
+    assert "token" in said, said
+    appliance.device.write(CREDENTIAL, f"{KNOWN_USER}\n", 0o640)
+    appliance.device.run("chgrp", "edgellm", CREDENTIAL)
+    said = prewarm(appliance, HF_ENDPOINT=hub.url)
+    assert appliance.is_active(PREWARM), said
+    assert KNOWN_USER in {seen.token for seen in hub.requests}
+    assert KNOWN_USER not in said
+
+
+def test_the_command_of_the_host_has_the_token_too(appliance: Appliance, hub: HubServer) -> None:
+    hub.repository("tiny-org/another", hub.repositories[HUB_ID].files_at("main")[1], gated=True)  # type: ignore[index]
+    appliance.device.write(CREDENTIAL, f"{KNOWN_USER}\n", 0o640)
+    appliance.device.run("chgrp", "edgellm", CREDENTIAL)
+    edgellm = ("env", f"HF_ENDPOINT={hub.url}", "/usr/local/bin/edgellm")
+    appliance.device.run(*edgellm, "engine", "build", "tiny-org/another", deadline_seconds=READY_SECONDS)
+    assert KNOWN_USER in {seen.token for seen in hub.saw("another")}
+
+
+def host_command(
+    appliance: Appliance, *words: str, folder: str = "/root", check: bool = True, **variables: str
+) -> Outcome:
+    """The command as root calls it in ``folder``."""
+    said = [f"{name}={value}" for name, value in variables.items()]
+    return appliance.device.run(
+        "env", "-C", folder, *said, "/usr/local/bin/edgellm", *words, check=check, deadline_seconds=READY_SECONDS
+    )
+
+
+def test_files_that_root_names_are_the_host_s(appliance: Appliance) -> None:
+    """Wherever they lie, by whichever form of their path, also where only root may look."""
+    device = appliance.device
+    device.run("install", "--directory", "--mode=700", "/root/own", "/srv/with space")
+    name = host_command(appliance, "engine", "list").output.split()[0]
+    host_command(appliance, "engine", "keygen", "own/key")
+    host_command(appliance, "engine", "export", name, "relative.tar.zst", "--sign", "/root/own/key")
+    host_command(appliance, "engine", "export", name, "/root/own/absolute.tar.zst")
+    host_command(appliance, "engine", "export", name, "./in space.tar.zst", folder="/srv/with space")
+    files = (
+        "/root/own/key",
+        "/root/relative.tar.zst",
+        "/root/own/absolute.tar.zst",
+        "/srv/with space/in space.tar.zst",
+    )
+    for file in files:
+        assert (device.root / file.lstrip("/")).is_file(), file
+    assert device.run("stat", "--format=%a", "/root/own/key").output == "600\n"
+    for file in files[1:]:
+        assert "was there" in host_command(appliance, "engine", "import", file).output, file
+    owners = device.run("find", "/var/lib/edgellm", "!", "-user", "edgellm", "-not", "-path", "*/models*").output
+    assert owners == ""
+    device.write("/root/own/other.toml", "[server]\nport = 99999\n", 0o600)
+    refused = host_command(appliance, "config", "check", "--config", "own/other.toml", check=False)
+    assert refused.code == 78
+    assert "own/other.toml" in refused.output
+    assert "port" in refused.output
+
+
+def test_without_words_it_helps_and_starts_nothing(appliance: Appliance) -> None:
+    appliance.device.run("systemctl", "stop", "edgellm")
+    helped = host_command(appliance, check=False)
+    assert helped.code == 64
+    assert "usage: edgellm" in helped.output
+
+
+def test_a_question_to_a_server_that_does_not_run_says_so(appliance: Appliance) -> None:
+    appliance.device.run("systemctl", "stop", "edgellm")
+    for verb in ("health", "reload", "pair-code"):
+        refused = host_command(appliance, verb, check=False)
+        assert refused.code == 69, refused.output
+        assert len(refused.output.splitlines()) == 1
+        assert "systemctl start edgellm" in refused.output or "edgellm serve" in refused.output
+
+
+def test_another_user_is_told_to_be_root(appliance: Appliance) -> None:
+    if not isinstance(appliance, ContainerAppliance):
+        pytest.skip("in a virtual environment the command is everybody's")
+    refused = appliance.device.run(
+        "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/local/bin/edgellm", "version", check=False
+    )
+    assert (refused.code, refused.output) == (
+        77,
+        "edgellm: containers of this machine are root's — run: sudo edgellm version\n",
+    )
+
+
+def test_a_chat_on_the_host_is_with_the_server_of_the_configuration(appliance: Appliance) -> None:
+    """Another port, HTTPS by an authority of its own, and a key."""
+    device, folder = appliance.device, "/etc/edgellm/credentials"
+    host_command(appliance, "tls", "init", "--folder", "/etc/edgellm/tls")
+    made = {"server.crt": "tls-certificate", "server.key": "tls-key", "ca.crt": "tls-authority"}
+    for file, credential in made.items():
+        device.run("install", "--mode=640", "--group=edgellm", f"/etc/edgellm/tls/{file}", f"{folder}/{credential}")
+    added = host_command(appliance, "keys", "add", "host").output.splitlines()
+    (key,) = [line for line in added if line.startswith("edgellm-")]
+    place = "/run/credentials/edgellm.service"
+    appliance.configure(
+        f'[server]\nport = 8443\napi_keys_file = "{place}/api-keys"\ntls_certificate_file = "{place}/tls-certificate"\n'
+        f'tls_key_file = "{place}/tls-key"\ntls_authority_file = "{place}/tls-authority"\n'
+        f'[[models]]\nsource = "{DEFAULT_MODEL.name}"\n'
+    )
+    device.run("systemctl", "restart", "edgellm", deadline_seconds=READY_SECONDS)
+    said = host_command(appliance, "chat", "Name the capital of France.", EDGELLM_API_KEY=key)
+    assert "Paris" in said.output
+    assert key not in appliance.journal()
+    refused = host_command(appliance, "chat", "Hello.", check=False)
+    assert "401" in refused.output
+
+
+def test_the_cause_of_a_failed_start_is_an_error_in_the_journal(appliance: Appliance) -> None:
+    appliance.configure('[[models]]\nsource = "/nowhere/model.gguf"\n')
+    appliance.device.run("systemctl", "restart", "edgellm", check=False, deadline_seconds=READY_SECONDS)
+    appliance.wait_until_failed()
+    errors = appliance.device.journal("edgellm.service", "--priority=err")
+    assert "/nowhere/model.gguf" in errors
+
+
+def test_engines_that_the_service_may_not_read_are_named_with_the_way_out(appliance: Appliance) -> None:
+    appliance.configure(f'[[models]]\nsource = "{DEFAULT_MODEL.name}"\n')
+    appliance.device.run("chown", "root:root", ENGINES)
+    appliance.device.run("chmod", "700", ENGINES)
+    said = prewarm(appliance)
+    assert appliance.state(PREWARM)["ExecMainStatus"] == "73"
+    (line,) = {line for line in said.splitlines() if "Permission denied" in line}
+    assert "it belongs to user 0 — chown -R it to the user that runs edgellm" in line
+    appliance.device.run("systemctl", "restart", "edgellm", check=False, deadline_seconds=READY_SECONDS)
+    appliance.device.wait_for(
+        lambda: appliance.state()["ExecMainStatus"] == "73", "the refusal of the server", READY_SECONDS
+    )
+    assert "internal error" not in appliance.journal()
