@@ -146,16 +146,14 @@ def test_a_question_to_a_server_that_does_not_run_says_so(appliance: Appliance) 
         assert "systemctl start edgellm" in refused.output or "edgellm serve" in refused.output
 
 
-def test_another_user_is_told_to_be_root(appliance: Appliance) -> None:
-    if not isinstance(appliance, ContainerAppliance):
-        pytest.skip("in a virtual environment the command is everybody's")
-    refused = appliance.device.run(
-        "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/local/bin/edgellm", "version", check=False
-    )
-    assert (refused.code, refused.output) == (
-        77,
-        "edgellm: containers of this machine are root's — run: sudo edgellm version\n",
-    )
+def test_another_user_is_told_to_be_root_where_only_root_has_the_containers(appliance: Appliance) -> None:
+    as_nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    answer = appliance.device.run(*as_nobody, "/usr/local/bin/edgellm", "version", check=False)
+    if isinstance(appliance, ContainerAppliance):
+        said = "edgellm: containers of this machine are root's — run: sudo edgellm version\n"
+        assert (answer.code, answer.output) == (77, said)
+    else:
+        assert (answer.code, "edgellm" in answer.output) == (0, True)
 
 
 def test_a_chat_on_the_host_is_with_the_server_of_the_configuration(appliance: Appliance) -> None:
