@@ -40,8 +40,10 @@ from edgellm.media.visual_budget import VisualBudget
 IDLE_SECONDS = 300.0  # without a job; the worker starts another one when it needs it
 OUT_OF_MEMORY_SCORE = 1000  # what it holds is worth less than anything else of the machine
 
-_PR_SET_PDEATHSIG = 1
 RGB_BYTES = 3  # of a pixel
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
 _PAGES_FILE = "/proc/self/statm"
 
 
@@ -86,7 +88,9 @@ def _start(control: socket.socket, job_socket: socket.socket) -> None:
 
 
 def _run(job_socket: socket.socket) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    library = ctypes.CDLL(None)
+    library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     try:
         data, descriptors, _, _ = socket.recv_fds(job_socket, MESSAGE_BYTES_MAX, FILES_MAX)
         if not data:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, fcntl
 
@@ -30,7 +30,7 @@ from edgellm.media.decoding_messages import (
     answer_of,
     encoded,
 )
-from edgellm.media.limits import DECODING_MEMORY_BYTES_MAX, DECODING_SECONDS_MAX
+from edgellm.media.limits import DECODING_JOBS_MAX, DECODING_MEMORY_BYTES_MAX, DECODING_SECONDS_MAX
 from edgellm.media.media_file import MediaFile
 from edgellm.media.media_input import DecodedMedia, MediaInput
 from edgellm.media.visual_limits import FRAMES_PER_SECOND, VisualRules
@@ -50,9 +50,13 @@ class MediaDecoder:
         seconds_max: float = DECODING_SECONDS_MAX,
         memory_bytes_max: int = DECODING_MEMORY_BYTES_MAX,
         rules: VisualRules | None = None,
+        available_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """``rules`` are those of the engine that gets what is decoded."""
+        """``rules`` are those of the engine that gets what is decoded. ``available_bytes`` tells what the machine has
+        left, None where it does not say.
+        """
         self.rules = rules
+        self._available_bytes = available_bytes
         self._seconds_max = seconds_max
         self._memory_bytes_max = memory_bytes_max
         self._changing = threading.Lock()
@@ -62,7 +66,16 @@ class MediaDecoder:
 
     def job(self, inputs: Sequence[MediaInput]) -> DecodingJob:
         """Nothing happens before its ``result``."""
-        return DecodingJob(self, inputs, self._seconds_max, self._memory_bytes_max)
+        return DecodingJob(self, inputs, self._seconds_max, self._memory_for_a_job)
+
+    def _memory_for_a_job(self) -> int:
+        """A job may hold as much again in what comes out, and others run beside it: all of them must not take from the
+        models what a file of a client is not worth.
+        """
+        available_bytes = self._available_bytes()
+        if available_bytes is None:
+            return self._memory_bytes_max
+        return min(self._memory_bytes_max, available_bytes // (2 * DECODING_JOBS_MAX))
 
     @property
     def pid(self) -> int | None:
@@ -123,7 +136,11 @@ class DecodingJob:
     """``result`` is called once, from a thread that may wait; ``cancel`` from any."""
 
     def __init__(
-        self, decoder: MediaDecoder, inputs: Sequence[MediaInput], seconds_max: float, memory_bytes_max: int
+        self,
+        decoder: MediaDecoder,
+        inputs: Sequence[MediaInput],
+        seconds_max: float,
+        memory_bytes_max: Callable[[], int],
     ) -> None:
         self._decoder = decoder
         self._inputs = inputs
@@ -168,7 +185,7 @@ class DecodingJob:
             job = Job(
                 items,
                 seconds_max=self._seconds_max,
-                memory_bytes_max=self._memory_bytes_max,
+                memory_bytes_max=self._memory_bytes_max(),
                 rules=self._decoder.rules,
             )
             with suppress(BrokenPipeError, ConnectionResetError):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgellm.engines.lease import Lease
+from edgellm.engines.resources.available_memory import available_memory_bytes
 from edgellm.media.media_decoder import MediaDecoder
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.drivers import Driver
@@ -55,7 +56,7 @@ class LoadedModel:
     front_end: PromptFrontEnd
     has_draft_model: bool = False
     lease: Lease | None = None
-    decoder: MediaDecoder = field(default_factory=MediaDecoder)
+    decoder: MediaDecoder = field(default_factory=lambda: MediaDecoder(available_bytes=available_memory_bytes))
 
     def close(self) -> None:
         """Drop the runtime, then let its bundle go."""

@@ -90,7 +90,8 @@ def load_tensorrt_bundle(
     )
     if layout.visual_dir is None:
         return loaded
-    return replace(loaded, decoder=MediaDecoder(rules=VisualRules.of_folder(Path(layout.visual_dir))))
+    rules = VisualRules.of_folder(Path(layout.visual_dir))
+    return replace(loaded, decoder=MediaDecoder(rules=rules, available_bytes=available_memory_bytes))
 
 
 def input_modalities(layout: BundleLayout) -> list[str]:

@@ -178,6 +178,16 @@ def test_a_file_that_takes_too_much_memory_is_refused_and_the_next_one_is_served
     decoder.close()
 
 
+def test_a_machine_with_little_memory_left_gives_a_file_a_share_of_it() -> None:
+    available_bytes = 256 * MEBIBYTE_BYTES
+    decoder = MediaDecoder(available_bytes=lambda: available_bytes)
+    assert "memory" in refusal(decoder, image_input(large_picture())).message
+    assert decoded(decoder, image_input(picture("red")))
+    available_bytes = 2**40
+    assert decoded(decoder, image_input(large_picture()))
+    decoder.close()
+
+
 def test_a_file_that_takes_too_long_is_refused_and_its_process_killed() -> None:
     decoder = MediaDecoder(seconds_max=0.05)
     assert "takes too long to decode: 0.05 s" in refusal(decoder, image_input(large_picture())).message
