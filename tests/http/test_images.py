@@ -12,6 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +81,46 @@ def images_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class Pictures(BaseHTTPRequestHandler):
+    """Another host of the network, as far as the daemon knows."""
+
+    def do_GET(self) -> None:
+        status, headers, body = {
+            "/one.png": (200, {}, png(1)),
+            "/page": (200, {"Content-Type": "image/png"}, b"<html></html>"),
+            "/away": (302, {"Location": "/one.png"}, b""),
+            "/large": (200, {"Content-Length": str(1 << 40)}, b""),
+        }.get(self.path, (404, {}, b""))
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
 @pytest.fixture(scope="module")
-def vision(checkpoint: Path, images_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+def pictures() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pictures) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def vision(
+    checkpoint: Path, images_folder: Path, pictures: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Daemon]:
     records = tmp_path_factory.mktemp("records") / "records.jsonl"
     cache = tmp_path_factory.mktemp("cache")
     started = Daemon(
         checkpoint,
         *("--cache-dir", str(cache), "--records", str(records), "--allowed-local-media-path", str(images_folder)),
+        *("--allowed-media-hosts", pictures),
     )
     started.records = records  # type: ignore[attr-defined]
     try:
@@ -281,6 +315,25 @@ def test_a_file_of_the_allowed_folder_is_seen(client: openai.OpenAI, images_fold
         with pytest.raises(openai.PermissionDeniedError) as refused:
             said(client, {"type": "image_url", "image_url": {"url": url}})
         assert refused.value.code == "media_not_allowed"
+
+
+def test_an_image_of_a_host_that_the_operator_names_is_seen_and_no_other(client: openai.OpenAI, pictures: str) -> None:
+    def ask(url: str) -> str:
+        return said(client, {"type": "image_url", "image_url": {"url": url}}, text_part("?"))[0]
+
+    assert ask(f"http://{pictures}/one.png") == said(client, image_part(png(1)), text_part("?"))[0]
+    for path, reason in (
+        ("away", "redirects are not followed"),
+        ("large", "more than 33554432 bytes"),
+        ("missing", "status 404"),
+        ("page", "must be png, jpeg"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=reason):
+            ask(f"http://{pictures}/{path}")
+    host, _, port = pictures.partition(":")
+    for url in (f"http://localhost:{port}/one.png", f"http://{host}/one.png", f"http://127.0.0.2:{port}/one.png"):
+        with pytest.raises(openai.PermissionDeniedError):
+            ask(url)
 
 
 @pytest.mark.parametrize(
