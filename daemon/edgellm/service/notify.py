@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ import sdnotify
 
 IMPORTANT_SEND_SECONDS = 5.0
 EXTENSION_SECONDS = 60.0
+EXTENSIONS_VARIABLE = "EDGELLM_EXTENSIONS_SOCKET"
 EXTENSION_INTERVAL_SECONDS = 15.0
 # After a drain: workers are ended, connections closed.
 RELEASE_SECONDS = 30.0
@@ -29,6 +31,7 @@ class Supervisor:
         notifier = sdnotify.SystemdNotifier() if os.environ.get("NOTIFY_SOCKET") else None
         # Without a socket it may use (another user's, one that is gone) the notifier is deaf as well as dumb.
         self._notifier = notifier if notifier is not None and notifier.socket is not None else None
+        self._for_extensions = _socket_for_extensions() if self.is_there else None
         self._status = ""
         self._extended_seconds = -math.inf
         self.ping_interval_seconds = ping_interval_seconds(os.environ) if self.is_there else None
@@ -43,7 +46,7 @@ class Supervisor:
         now = time.monotonic()
         if now - self._extended_seconds >= EXTENSION_INTERVAL_SECONDS:
             self._extended_seconds = now
-            self._send(_extension(EXTENSION_SECONDS), wait_seconds=0)
+            self._extend(EXTENSION_SECONDS)
         self.status(text)
 
     def status(self, text: str) -> None:
@@ -68,8 +71,8 @@ class Supervisor:
     def stopping(self, text: str, *, drain_seconds: float = 0.0) -> None:
         """The end has begun; asks for as long as running requests may take."""
         self._status = text
-        extension = _extension(drain_seconds + RELEASE_SECONDS)
-        self._send(f"STOPPING=1\n{extension}\n{_status(text)}", wait_seconds=IMPORTANT_SEND_SECONDS)
+        self._extend(drain_seconds + RELEASE_SECONDS)
+        self._send(f"STOPPING=1\n{_status(text)}", wait_seconds=IMPORTANT_SEND_SECONDS)
 
     def failed(self, error: BaseException) -> None:
         """Why it ends: systemctl status goes on showing it."""
@@ -78,6 +81,16 @@ class Supervisor:
     def close(self) -> None:
         if self._notifier is not None:
             self._notifier.socket.close()
+        if self._for_extensions is not None:
+            self._for_extensions.close()
+
+    def _extend(self, seconds: float) -> None:
+        text = f"EXTEND_TIMEOUT_USEC={int(seconds * MICROSECONDS)}"
+        if self._for_extensions is None:
+            self._send(text, wait_seconds=0)
+            return
+        with suppress(OSError):
+            self._for_extensions.send(text.encode())
 
     def _send(self, state: str, *, wait_seconds: float) -> None:
         if self._notifier is not None:
@@ -98,8 +111,19 @@ def ping_interval_seconds(environ: Mapping[str, str]) -> float | None:
     return int(interval) / MICROSECONDS / PINGS_PER_INTERVAL
 
 
-def _extension(seconds: float) -> str:
-    return f"EXTEND_TIMEOUT_USEC={int(seconds * MICROSECONDS)}"
+def _socket_for_extensions() -> socket.socket | None:
+    """To systemd itself, where a container's monitor stands between and passes these messages on to nobody."""
+    path = os.environ.get(EXTENSIONS_VARIABLE)
+    if not path:
+        return None
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    try:
+        connected.setblocking(False)
+        connected.connect(path)
+    except OSError:
+        connected.close()
+        return None
+    return connected
 
 
 def _status(text: str) -> str:

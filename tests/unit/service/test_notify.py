@@ -28,16 +28,43 @@ def test_states_arrive_at_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyP
         supervisor.alive()
         supervisor.stopping("draining", drain_seconds=100)
         supervisor.failed(ValueError("it was\nwrong — mend it, Łukasz"))
-        received = [receiver.recv(4096).decode() for _ in range(6)]
+        received = [receiver.recv(4096).decode() for _ in range(7)]
         supervisor.close()
     assert received == [
         "EXTEND_TIMEOUT_USEC=60000000",
         "STATUS=loading READY=1",
         "READY=1\nSTATUS=serving",
         "WATCHDOG=1",
-        "STOPPING=1\nEXTEND_TIMEOUT_USEC=130000000\nSTATUS=draining",
+        "EXTEND_TIMEOUT_USEC=130000000",
+        "STOPPING=1\nSTATUS=draining",
         "STATUS=it was wrong — mend it, Łukasz",
     ]
+
+
+def test_requests_for_more_time_may_have_a_socket_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container: what stands between passes the others on, and not these."""
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as between,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd,
+    ):
+        for receiver, name in ((between, "notify"), (systemd, "systemd")):
+            receiver.bind(str(tmp_path / name))
+            receiver.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("EDGELLM_EXTENSIONS_SOCKET", str(tmp_path / "systemd"))
+        supervisor = Supervisor()
+        supervisor.starting("loading")
+        supervisor.stopping("draining", drain_seconds=100)
+        supervisor.close()
+        assert [between.recv(4096).decode() for _ in range(2)] == ["STATUS=loading", "STOPPING=1\nSTATUS=draining"]
+        extensions = [systemd.recv(4096).decode() for _ in range(2)]
+        assert extensions == ["EXTEND_TIMEOUT_USEC=60000000", "EXTEND_TIMEOUT_USEC=130000000"]
+        monkeypatch.setenv("EDGELLM_EXTENSIONS_SOCKET", str(tmp_path / "nowhere"))
+        supervisor = Supervisor()
+        supervisor.starting("loading")
+        supervisor.close()
+        received = [between.recv(4096).decode() for _ in range(2)]
+        assert received == ["EXTEND_TIMEOUT_USEC=60000000", "STATUS=loading"], "without it they go where the others go"
 
 
 def test_a_reload_is_told_with_its_moment_and_ended_by_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
