@@ -12,9 +12,10 @@ from board_image.board import Board
 from edgellm.errors import ConfigError, ReleaseSourceError
 from edgellm.host.archives import ImageArchive, require_engine_archive
 from edgellm.host.configuration_check import check_configuration
+from edgellm.host.installed_files import RECORD
 from edgellm.host.source import is_wheel_for, wheel_platform
 from edgellm.service.install import Mode, Target, system_files
-from edgellm.service.install.installation import RECORD, record_of
+from edgellm.service.install.installation import record_of
 
 OVERLAY = Path(__file__).resolve().parents[1] / "overlay"
 IMAGE_FOLDER = "usr/share/edgellm/image"  # the host tool's first boot looks there
@@ -94,10 +95,10 @@ def _system(board: Board, inputs: Inputs) -> Iterator[Entry]:
     for name, file in files.items():
         content = _config(inputs, file.content) if name == CONFIG else file.content
         yield Entry(name, "system", content, mode=file.mode)
-    yield Entry(RECORD, "system", record_of(inputs.mode, files))
-    for unit in (name for name in files if name.startswith(f"{UNITS}/") and name.endswith(".service")):
-        if b"[Install]" in files[unit].content:
-            yield _wanted(unit)
+    units = [name for name in files if name.startswith(f"{UNITS}/") and name.endswith(".service")]
+    wanted = [name for name in units if b"[Install]" in files[name].content]
+    yield Entry(RECORD, "system", record_of(inputs.mode, files, [name.rpartition("/")[2] for name in wanted]))
+    yield from map(_wanted, wanted)
 
 
 def _config(inputs: Inputs, example: bytes) -> bytes:

@@ -13,7 +13,7 @@ from tests.lab.fixtures import MakeDevice
 from tests.service.appliance import ENGINES, LONG, PREWARM, READY_SECONDS, READY_TARGET, UNIT
 from tests.service.boot_times import boot_times
 from tests.service.conftest import Say
-from tests.service.container_appliance import CONTAINER, ContainerAppliance
+from tests.service.container_appliance import CONTAINER, WRAPPER, ContainerAppliance
 from tests.unit.systemd.test_device_facts import ORIN_NX, write_files
 
 from edgellm.service.install.installation import USER_NUMBER
@@ -373,3 +373,59 @@ def test_an_uninstall_takes_the_units_off(appliance: ContainerAppliance) -> None
         appliance.device.run("podman", "rm", "--all")
     assert appliance.device.run("test", "-e", "/etc/edgellm/edgellm.toml").code == 0
     assert appliance.device.run("podman", "image", "exists", "localhost/edgellm:current").code == 0
+
+
+def test_an_uninstall_needs_no_image_and_stops_a_server_that_lost_its_unit(appliance: ContainerAppliance) -> None:
+    device = appliance.device
+    appliance.install()
+    appliance.start()
+    number = device.run("podman", "image", "inspect", "--format={{.Id}}", CURRENT).output.strip()
+    device.write("/etc/containers/systemd/edgellm.container.d/wrong.conf", "[Container]\nNoSuchKey=1\n")
+    device.run("systemctl", "daemon-reload")
+    device.run("podman", "untag", CURRENT)
+    try:
+        assert device.unit(UNIT, "LoadState", "ActiveState") == {"LoadState": "not-found", "ActiveState": "active"}
+        refused = appliance.command("install", "--mode", "container", check=False)
+        assert refused.code == 125
+        appliance.uninstall()
+    finally:
+        device.run("podman", "tag", number, CURRENT)
+        device.run("rm", "/etc/containers/systemd/edgellm.container.d/wrong.conf")
+    assert device.run("podman", "ps", "--all", "--format={{.Names}}").output == ""
+    assert device.run("systemctl", "list-units", "--all", "--no-legend", "--plain", "edgellm*").output == ""
+
+
+def test_an_uninstall_needs_no_podman(appliance: ContainerAppliance) -> None:
+    appliance.install()
+    appliance.start()
+    appliance.device.run("systemctl", "stop", UNIT)
+    appliance.device.run("mv", "/usr/bin/podman", "/usr/bin/podman.away")
+    try:
+        appliance.uninstall()
+    finally:
+        appliance.device.run("mv", "/usr/bin/podman.away", "/usr/bin/podman")
+    assert appliance.device.run("test", "-e", WRAPPER, check=False).code == 1
+    assert appliance.install().output.splitlines()[-1] == "container, without a GPU: installed"
+
+
+def test_what_is_refused_in_the_container_is_said_as_the_host_has_it(appliance: ContainerAppliance) -> None:
+    refused = appliance.command("install", "--mode", "venv", check=False)
+    assert refused.code == 78
+    assert refused.output.endswith("— run: edgellm uninstall\n")
+    assert "/host" not in refused.output
+    shown = appliance.command("install", "--mode", "container", "--dry-run").output
+    assert "/host" not in shown
+    other = appliance.command("install", "--mode", "container", "--root", "/srv/board", check=False)
+    assert (other.code, other.output) == (78, "edgellm: --root /srv/board is no folder\n")
+
+
+def test_a_link_of_the_host_s_is_followed_in_the_host(appliance: ContainerAppliance) -> None:
+    device = appliance.device
+    appliance.uninstall()
+    device.run("sh", "-c", "mkdir /data && mv /usr/local /data/local && ln -s /data/local /usr/local")
+    assert appliance.install().output.splitlines()[-1] == "container, without a GPU: installed"
+    assert "edgellm" in device.run("ls", "/data/local/bin").output
+    appliance.start()
+    assert appliance.chat().status_code == 200
+    appliance.uninstall()
+    assert "edgellm" not in device.run("ls", "/data/local/bin").output

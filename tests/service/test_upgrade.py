@@ -7,7 +7,7 @@ import threading
 import pytest
 from tests.lab.small_disk import small_disk
 from tests.lab.wheels import dependency_wheels
-from tests.service.appliance import READY_SECONDS, UNIT, Appliance
+from tests.service.appliance import PREWARM, READY_SECONDS, UNIT, Appliance
 from tests.service.conftest import MakeAppliance, Say
 from tests.service.release_wheels import FOLDER, ReleaseWheels
 from tests.service.upgrading import Upgraded, releases_of, serving_version, upgrade, upgrading
@@ -93,6 +93,24 @@ def test_after_a_broken_release_the_one_of_before_answers(
     if step != "staged":
         assert report["journal"] or how == "is-never-ready"
         say(f"{how}: down {report['downtime_seconds']:.1f} s")
+
+
+def test_a_masked_unit_is_said_with_the_way_out(appliance: Appliance, releases: ReleaseWheels) -> None:
+    serving, pid = serving_version(appliance), appliance.pid()
+    appliance.device.run("systemctl", "mask", PREWARM)
+    outcome = upgrade(appliance, releases.good("0.2.5"))
+    appliance.device.run("systemctl", "unmask", PREWARM)
+    assert (outcome.code, outcome.report["step"]) == (76, "staged"), outcome.output
+    assert outcome.report["reason"].startswith(f"{PREWARM} is masked, so that nothing starts it — systemctl unmask ")
+    assert (serving_version(appliance), appliance.pid()) == (serving, pid)
+
+
+def test_a_unit_that_was_disabled_stays_so(appliance: Appliance, releases: ReleaseWheels) -> None:
+    appliance.device.run("systemctl", "disable", PREWARM)
+    assert upgrade(appliance, releases.good("0.2.5")).code == 0
+    assert appliance.device.run("systemctl", "is-enabled", PREWARM, check=False).output == "disabled\n"
+    appliance.device.run("systemctl", "enable", PREWARM)
+    assert upgrade(appliance, "--rollback", "0.2.0").code == 0
 
 
 def test_a_rollback_brings_release_and_configuration_back(appliance: Appliance) -> None:

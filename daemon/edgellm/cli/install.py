@@ -1,21 +1,17 @@
-"""``edgellm install`` and ``edgellm uninstall``: units, user and folders of the service, in one mode of two."""
+"""``edgellm install``: units, user and folders of the service, in one mode of two."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgellm.errors import ConfigError
-from edgellm.host.option_types import named_path
+from edgellm.host.container_releases import CURRENT
+from edgellm.host.target_commands import TargetCommands, add_target_options, note, show_changes, target_of
 
 if TYPE_CHECKING:
-    from edgellm.service.install import Change, Mode, Target
+    from edgellm.service.install import Mode, SystemFile, Target
 
 VENV_COMMAND = "opt/edgellm/bin/edgellm"
 UNITS = ("edgellm.service", "edgellm-prewarm.service")
@@ -40,86 +36,61 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target_options(parser)
 
 
-def add_target_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--root", metavar="DIR", type=named_path, default=Path("/"), help="the system to change (default: this one)"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
-
-
 def run(namespace: argparse.Namespace) -> int:
-    from edgellm.service.install import Mode, install_files, refusal_of, system_files
+    from edgellm.service.install import Mode, install_files, podman_refusal, refusal_of, system_files
 
-    mode, target = Mode(namespace.mode), target_of(namespace)
+    mode, target, dry_run = Mode(namespace.mode), target_of(namespace), bool(namespace.dry_run)
     gpu = target.has_gpu if namespace.gpu == "auto" else namespace.gpu == "yes"
     if gpu and mode is Mode.CONTAINER and (refusal := refusal_of(target)):
-        _note(refusal)  # a board's own first boot may still write the spec
+        note(refusal)  # a board's own first boot may still write the spec
     files = system_files(mode, target, gpu=gpu)
-    changes = install_files(mode, target, files, dry_run=namespace.dry_run)
-    show_changes(changes, dry_run=namespace.dry_run)
-    run_commands(_commands(mode, target, list(files)), target, dry_run=namespace.dry_run)
-    if mode is Mode.VENV and not target.path(VENV_COMMAND).exists():
-        _note(
-            f"/{VENV_COMMAND} is not there yet, and the service cannot start without it — "
-            "first python3 -m venv /opt/edgellm, then pip install edgellm into it"
-        )
+    changes = install_files(mode, target, files, dry_run=dry_run)
+    show_changes(changes, dry_run=dry_run)
+    commands = TargetCommands(target, dry_run=dry_run, note=note)
+    _make_it_count(mode, target, files, commands)
+    for missing in _missing(mode, target, commands, podman_refusal):
+        note(missing)
+    commands.require_none_failed()
     gpu_text = "with a GPU" if gpu else "without a GPU"
-    done = "nothing changed" if not changes else "would be installed" if namespace.dry_run else "installed"
+    done = "nothing changed" if not changes else "would be installed" if dry_run else "installed"
     print(f"{mode.value}, {gpu_text}: {done}")
     return 0
 
 
-def target_of(namespace: argparse.Namespace) -> Target:
-    from edgellm.service.install import Target
+def _make_it_count(mode: Mode, target: Target, files: Mapping[str, SystemFile], commands: TargetCommands) -> None:
+    """A Quadlet is enabled by its own [Install] section, never by systemctl."""
+    from edgellm.service.install import note_enabled, units_to_enable
 
-    root: Path = namespace.root
-    if not root.is_dir():
-        raise ConfigError(f"--root {root} is no folder")
-    return Target(root.resolve())
-
-
-def _commands(mode: Mode, target: Target, names: Sequence[str]) -> list[list[str]]:
-    """What makes the files count. A Quadlet is enabled by its own [Install] section, never by systemctl."""
-    where = where_of(target)
-    units = [*UNITS, *HOST_UNITS] if mode.value == "venv" else HOST_UNITS
-    commands = [
-        ["systemd-sysusers", *where, *_files_in("sysusers.d", names)],
-        ["systemd-tmpfiles", *where, "--create", *_files_in("tmpfiles.d", names)],
-        ["systemctl", *where, "--quiet", "enable", *units],
-    ]
-    return [*commands, ["systemctl", "daemon-reload"]] if target.is_running_systemd else commands
+    commands.run_for_root("systemd-sysusers", *_files_in("sysusers.d", files))
+    commands.run_for_root("systemd-tmpfiles", "--create", *_files_in("tmpfiles.d", files))
+    units = units_to_enable(target, [*UNITS, *HOST_UNITS] if mode.value == "venv" else HOST_UNITS)
+    for masked in filter(target.is_masked, units):
+        note(f"{masked} is masked, and was not enabled — systemctl unmask {masked}, then run this again")
+    units = [unit for unit in units if not target.is_masked(unit)]
+    if units and commands.run_for_root("systemctl", "--quiet", "enable", *units):
+        note_enabled(mode, target, files, units)
+    if target.is_running_systemd:
+        commands.run("systemctl", "daemon-reload")
 
 
-def where_of(target: Target) -> list[str]:
-    """What tells systemd's programs which root is meant."""
-    return [] if target.is_this_system or target.is_entered else [f"--root={target.root}"]
+def _missing(
+    mode: Mode, target: Target, commands: TargetCommands, podman_refusal: Callable[[Target], str]
+) -> Iterator[str]:
+    """What the service cannot start without, and what brings it."""
+    if mode.value == "venv":
+        if not target.path(VENV_COMMAND).exists():
+            yield (
+                f"/{VENV_COMMAND} is not there yet, and the service cannot start without it — "
+                "first python3 -m venv /opt/edgellm, then pip install edgellm into it"
+            )
+    elif refusal := podman_refusal(target):
+        yield refusal
+    elif target.is_this_system and (said := commands.ask("podman", "image", "exists", CURRENT)) and said.code == 1:
+        yield (
+            f"the image {CURRENT} is not there yet, and the service cannot start without it — "
+            f"podman load --input ARCHIVE, then podman tag IMAGE {CURRENT}"
+        )
 
 
-def _files_in(folder: str, names: Sequence[str]) -> list[str]:
+def _files_in(folder: str, names: Iterable[str]) -> list[str]:
     return [path.name for path in map(Path, names) if path.parent.name == folder]
-
-
-def show_changes(changes: Iterable[Change], *, dry_run: bool) -> None:
-    for change in changes:
-        print(f"would be {change}" if dry_run else change)
-
-
-def run_commands(commands: Sequence[Sequence[str]], target: Target, *, dry_run: bool) -> None:
-    """Raises ConfigError with what a command said. One that this machine lacks is left to the operator."""
-    # Below a container's /host systemctl is in its own root after all: that of the running system.
-    environment = {**os.environ, "SYSTEMD_IGNORE_CHROOT": "1"} if target.is_running_systemd else None
-    for command in commands:
-        words = ["chroot", str(target.root), *command] if target.is_entered else list(command)
-        if dry_run:
-            print(f"would run {' '.join(words)}")
-        elif shutil.which(words[0]) is None:
-            _note(f"{words[0]} is not on this machine — run there: {' '.join(words)}")
-        else:
-            completed = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
-            if completed.returncode != 0:
-                said = " ".join(completed.stderr.split())
-                raise ConfigError(f"{' '.join(words)} ended with {completed.returncode}: {said}")
-
-
-def _note(text: str) -> None:
-    sys.stderr.write(f"edgellm: {text}\n")

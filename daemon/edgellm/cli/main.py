@@ -60,7 +60,6 @@ VERBS: Mapping[str, Verb] = {
     "doctor": Verb("Say what this machine can run, and what it lacks", "edgellm.cli.doctor"),
     "prewarm": Verb("Fetch, import and build what the configuration needs", "edgellm.cli.prewarm"),
     "install": Verb("Install the service: its units, user and folders", "edgellm.cli.install"),
-    "uninstall": Verb("Remove the service's units again", "edgellm.cli.uninstall"),
     **{name: Verb(verb.summary, verb.module) for name, verb in HOST_VERBS.items()},
     "version": Verb("Show versions", "edgellm.cli.version"),
 }

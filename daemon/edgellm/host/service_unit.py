@@ -33,6 +33,12 @@ class ServiceUnit:
     def is_active(self) -> bool:
         return self.properties("ActiveState")["ActiveState"] == "active"
 
+    def refuse_masked(self, unit: str = SERVICE) -> None:
+        """Raises UpgradeError."""
+        if self.properties("LoadState", unit=unit).get("LoadState") == "masked":
+            name = unit.removesuffix(".service")
+            raise UpgradeError(f"{unit} is masked, so that nothing starts it — systemctl unmask {name}, then again")
+
     def restarts(self) -> int:
         return int(self.properties("NRestarts").get("NRestarts") or 0)
 
@@ -45,6 +51,7 @@ class ServiceUnit:
 
     def start(self, deadline_seconds: float) -> None:
         """Return when it is READY. Raises UpgradeError with what it said when it is not."""
+        self.refuse_masked()
         attempt(["systemctl", "reset-failed", SERVICE])
         run(["systemctl", "--no-block", "start", SERVICE])
         deadline = time.monotonic() + deadline_seconds

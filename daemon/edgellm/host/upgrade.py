@@ -220,6 +220,7 @@ class Upgrade:
         self._on_step(StepReport(step, state, journey.to_release.id if journey.to_release else None, seconds))
 
     def _stage(self, journey: Journey, source: Source | None) -> Journey:
+        self._unit.refuse_masked()
         release = journey.to_release
         if release is None or not self._releases.is_staged(release):
             if source is None:

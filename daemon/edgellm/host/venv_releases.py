@@ -130,6 +130,7 @@ class VenvReleases:
         return attempt([*user, *home, *_program(self.folder_of(release)), *arguments])
 
     def prewarm(self, release: Release) -> None:
+        self._unit.refuse_masked(PREWARM)
         drop_in = self._paths.at(PREWARM_DROP_IN)
         program = " ".join(map(str, _program(self.folder_of(release))))
         with _errors_named(drop_in):
@@ -142,7 +143,8 @@ class VenvReleases:
             reload_units()
             said = attempt(["systemctl", "restart", PREWARM], deadline_seconds=PREWARM_DEADLINE_SECONDS)
             if said.code != 0:
-                last = self._unit.journal(PREWARM, lines=1)
+                # What systemd itself refused has left nothing in the journal but the words of an earlier run.
+                last = [] if said.errors.startswith("Failed to ") else self._unit.journal(PREWARM, lines=1)
                 raise UpgradeError(f"prewarming failed: {last[-1] if last else said.last_words}")
         finally:
             drop_in.unlink(missing_ok=True)

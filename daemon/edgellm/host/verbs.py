@@ -13,6 +13,7 @@ class HostVerb:
 
 
 HOST_VERBS: Mapping[str, HostVerb] = {
+    "uninstall": HostVerb("Remove the service's units again", "edgellm.host.uninstall_verb"),
     "first-boot": HostVerb("Make a board of the image it was flashed with", "edgellm.host.first_boot_verb"),
     "upgrade": HostVerb("Serve another release, or the earlier one again", "edgellm.host.upgrade_verb"),
     "announce": HostVerb("Announce the running server on the local network", "edgellm.host.announce_verb"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgellm.host.verbs import HOST_VERBS
+from edgellm.service.install import Mode, Target, install_files, system_files
 from edgellm.service.install.host_tool import host_tool
 
 
@@ -52,3 +53,15 @@ def test_a_wrong_command_line_is_one_line_and_a_code(
 
 def test_the_same_source_gives_the_same_bytes(tool: Path) -> None:
     assert host_tool() == tool.read_bytes()
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_an_uninstall_needs_neither_an_environment_nor_an_image(tool: Path, mode: Mode, tmp_path: Path) -> None:
+    target = Target(tmp_path)
+    install_files(mode, target, system_files(mode, target, gpu=False))
+    removed = run(tool, "uninstall", "--root", str(tmp_path))
+    assert (removed.returncode, removed.stdout.count("removed ")) == (0, len(system_files(mode, target, gpu=False)) - 1)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["edgellm.toml"]
+    again = run(tool, "uninstall", "--root", str(tmp_path))
+    assert again.returncode == 78
+    assert "has not installed anything here" in again.stderr

@@ -106,6 +106,9 @@ class FakeUnit:
         if self.disk.current.version == self.fails_for:
             raise UpgradeError("the service ended with 70")
 
+    def refuse_masked(self, unit: str = "") -> None:
+        """Nothing is."""
+
     def restarts(self) -> int:
         return 0
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,10 @@ import pytest
 from edgellm.cli.install import VENV_COMMAND
 from edgellm.cli.main import main
 from edgellm.errors import ConfigError
-from edgellm.service.install import Mode, Target, install_files, installed_mode, remove_files, system_files
-from edgellm.service.install.installation import RECORD
+from edgellm.host.installed_files import RECORD, UNITS_OF_KIND, Change, read_record, remove_files
+from edgellm.service.install import Mode, Target, install_files, installed_mode, system_files
 
+needs_systemd = pytest.mark.skipif(shutil.which("systemctl") is None, reason="systemctl is not on this machine")
 UNIT = "usr/local/lib/systemd/system/edgellm.service"
 QUADLET = "usr/share/containers/systemd/edgellm.container"
 CONFIG = "etc/edgellm/edgellm.toml"
@@ -30,6 +33,12 @@ def target(tmp_path: Path) -> Target:
 def install(target: Target, mode: Mode = Mode.VENV, *, gpu: bool = False, dry_run: bool = False) -> list[str]:
     changes = install_files(mode, target, system_files(mode, target, gpu=gpu), dry_run=dry_run)
     return [str(change) for change in changes]
+
+
+def uninstall(target: Target, *, dry_run: bool = False) -> list[Change]:
+    record = read_record(target)
+    assert record is not None
+    return remove_files(target, record, dry_run=dry_run)
 
 
 def files_of(target: Target) -> dict[str, bytes]:
@@ -52,7 +61,7 @@ def test_the_other_mode_is_refused(target: Target, mode: Mode) -> None:
     with pytest.raises(ConfigError, match=f"installed as a {mode.value} below .*edgellm uninstall --root"):
         install(target, mode.other)
     target.path(RECORD).unlink()  # as after a copy by hand
-    with pytest.raises(ConfigError, match="edgellm uninstall"):
+    with pytest.raises(ConfigError, match=f"edgellm install --mode {mode.value} --root .*, then: edgellm uninstall"):
         install(target, mode.other)
     assert files_of(target).keys() == before.keys() - {RECORD}
 
@@ -71,7 +80,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(target: Target) ->
     assert files_of(target) == before
     install(target)
     before = files_of(target)
-    assert any("removed" in str(change) for change in remove_files(target, dry_run=True))
+    assert any("removed" in str(change) for change in uninstall(target, dry_run=True))
     assert files_of(target) == before
 
 
@@ -87,7 +96,7 @@ def test_configuration_is_the_operators_from_then_on(target: Target) -> None:
     install(target)
     target.path(CONFIG).write_text("[server]\nport = 1234\n")
     assert install(target) == []
-    remove_files(target)
+    uninstall(target)
     assert target.path(CONFIG).read_text() == "[server]\nport = 1234\n"
 
 
@@ -107,12 +116,11 @@ def test_an_uninstall_leaves_only_what_is_theirs(target: Target) -> None:
     install(target)
     target.path(f"{UNIT}.d/50-mine.conf").write_text("[Service]\n")
     target.path("usr/local/bin/edgellm").write_text("mine now")
-    changes = {str(change).split()[0] for change in remove_files(target)}
+    changes = {str(change).split()[0] for change in uninstall(target)}
     assert changes == {"removed", "kept"}
     left = set(files_of(target)) - before
     assert left == {CONFIG, f"{UNIT}.d/50-mine.conf", "usr/local/bin/edgellm"}
-    with pytest.raises(ConfigError, match="has not installed anything"):
-        remove_files(target)
+    assert read_record(target) is None
     assert installed_mode(target) is None
 
 
@@ -188,3 +196,190 @@ def test_the_command_says_what_it_would_run(target: Target, capsys: pytest.Captu
     assert main(["install", "--mode", "container", *arguments]) == 0
     said = capsys.readouterr().out
     assert "enable edgellm-device-facts.service edgellm-upgrade-recover.service\n" in said
+
+
+def run_by_name(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_the_units_of_each_kind_are_those_that_are_installed(target: Target) -> None:
+    for kind, names in UNITS_OF_KIND.items():
+        mode = Mode(kind.value)
+        only = set(system_files(mode, target, gpu=True)) - set(system_files(mode.other, target, gpu=True))
+        assert {name for name in only if name.endswith((".service", ".container"))} == set(names)
+
+
+@pytest.mark.parametrize(("mode", "unit"), [(Mode.VENV, UNIT), (Mode.CONTAINER, QUADLET)])
+def test_a_changed_unit_is_set_aside_so_that_the_other_mode_can_come(target: Target, mode: Mode, unit: str) -> None:
+    for edited in ("once", "twice"):
+        install(target, mode)
+        target.path(unit).write_text(edited)
+        target.path(f"{unit}.d").mkdir(exist_ok=True)
+        target.path(f"{unit}.d/50-mine.conf").write_text("[Service]\n")
+        kept = [str(change) for change in uninstall(target) if change.what == "kept"]
+        assert len(kept) == 1
+        assert str(target.path(unit)) in kept[0]
+    assert not target.path(unit).exists()
+    assert target.path(f"{unit}.changed").read_text() == "once"
+    assert target.path(f"{unit}.changed-2").read_text() == "twice"
+    assert target.path(f"{unit}.d/50-mine.conf").exists()
+    install(target, mode.other)
+    assert installed_mode(target) is mode.other
+
+
+def test_an_upgrade_sets_a_changed_unit_aside_that_it_no_longer_has(target: Target) -> None:
+    install(target, gpu=True)
+    drop_in = target.path(f"{UNIT}.d/20-gpu.conf")
+    drop_in.write_text("[Service]\n# mine\n")
+    assert any("now 20-gpu.conf.changed" in change for change in install(target, gpu=False))
+    assert not drop_in.exists()
+
+
+def test_a_lost_record_is_no_dead_end(target: Target, capsys: pytest.CaptureFixture[str]) -> None:
+    root = ["--root", str(target.root)]
+    code, _, said = run_by_name(capsys, "uninstall", *root)
+    assert (code, "has not installed anything here" in said) == (78, True)
+    install(target)
+    target.path(RECORD).unlink()
+    code, _, said = run_by_name(capsys, "uninstall", *root)
+    assert code == 78
+    assert f"edgellm install --mode venv --root {target.root}, then: edgellm uninstall --root {target.root}" in said
+    install(target)
+    uninstall(target)
+    assert installed_mode(target) is None
+
+
+def test_links_of_the_root_lead_inside_it(tmp_path: Path, target: Target) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    board = Target(tmp_path / "board")
+    for folder in (elsewhere, board.root / "usr", board.root / "etc"):
+        folder.mkdir(parents=True)
+    (board.root / "etc/edgellm").symlink_to(elsewhere)
+    (board.root / "usr/local").symlink_to("/data/../../../data/local")
+    (board.root / "usr/share").symlink_to("../../../data/share")
+    for mode in Mode:
+        install(board, mode)
+        assert installed_mode(board) is mode
+        assert install(board, mode) == []
+        assert list(elsewhere.iterdir()) == []
+        assert board.root.joinpath(*elsewhere.parts[1:], "edgellm.toml").is_file()
+        assert (board.root / "data/local/bin/edgellm").is_file()
+        uninstall(board)
+        assert [path for path in (board.root / "data").rglob("*") if path.is_file()] == []
+
+
+def test_a_file_that_is_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    outside = tmp_path / "precious"
+    outside.write_text("precious")
+    board = Target(tmp_path / "board")
+    (board.root / "usr/local/bin").mkdir(parents=True)
+    wrapper = board.root / "usr/local/bin/edgellm"
+    wrapper.symlink_to(outside)
+    install(board)
+    assert not wrapper.is_symlink()
+    wrapper.unlink()
+    wrapper.symlink_to(outside)
+    uninstall(board)
+    assert outside.read_text() == "precious"
+
+
+def test_links_that_go_round_are_named(target: Target) -> None:
+    target.root.joinpath("usr").symlink_to("/usr")
+    with pytest.raises(ConfigError, match=f"{target.root}/usr.*symbolic links"):
+        install(target)
+
+
+@needs_systemd
+def test_units_are_enabled_once_and_then_the_administrators(target: Target, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["install", "--mode", "venv", "--root", str(target.root)]
+    wants = target.path("etc/systemd/system/multi-user.target.wants")
+    code, _, said = run_by_name(capsys, *words)
+    assert code == 0, said
+    assert (wants / "edgellm-prewarm.service").is_symlink()
+    (wants / "edgellm-prewarm.service").unlink()
+    assert run_by_name(capsys, *words)[0] == 0
+    assert not (wants / "edgellm-prewarm.service").is_symlink()
+    assert (wants / "edgellm.service").is_symlink()
+    # Of an installation that did not write it down, and lacked a unit.
+    record = json.loads(target.path(RECORD).read_text())
+    del record["enabled"], record["files"]["usr/local/lib/systemd/system/edgellm-upgrade-recover.service"]
+    target.path(RECORD).write_text(json.dumps(record))
+    for unit in ("edgellm.service", "edgellm-upgrade-recover.service"):
+        (wants / unit).unlink()
+    assert run_by_name(capsys, *words)[0] == 0
+    assert not (wants / "edgellm.service").is_symlink()
+    assert (wants / "edgellm-upgrade-recover.service").is_symlink()
+    assert run_by_name(capsys, "uninstall", "--root", str(target.root))[0] == 0
+    assert [path for path in wants.parent.rglob("*") if path.is_symlink()] == []
+
+
+@needs_systemd
+def test_a_masked_unit_is_left_alone_and_said(target: Target, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["install", "--mode", "venv", "--root", str(target.root)]
+    mask = target.path("etc/systemd/system/edgellm-prewarm.service")
+    mask.parent.mkdir(parents=True)
+    mask.symlink_to("/dev/null")
+    code, shown, said = run_by_name(capsys, *words)
+    assert code == 0
+    assert "edgellm-prewarm.service is masked, and was not enabled — systemctl unmask edgellm-prewarm" in said
+    assert shown.endswith("installed\n")
+    assert mask.parent.joinpath("multi-user.target.wants/edgellm.service").is_symlink()
+    assert run_by_name(capsys, "uninstall", "--root", str(target.root))[0] == 0
+    assert os.readlink(mask) == "/dev/null"
+    mask.unlink()
+    assert run_by_name(capsys, *words)[0] == 0
+    assert mask.parent.joinpath("multi-user.target.wants/edgellm-prewarm.service").is_symlink()
+
+
+@needs_systemd
+def test_a_container_without_podman_is_said(target: Target, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["install", "--mode", "container", "--root", str(target.root)]
+    code, shown, said = run_by_name(capsys, *words)
+    assert code == 0
+    assert shown.endswith("installed\n")
+    assert said == (
+        "edgellm: podman is not there yet, and the service cannot start without it — apt install podman, 4.9 or newer\n"
+    )
+    podman = target.path("usr/bin/podman")
+    podman.parent.mkdir(parents=True, exist_ok=True)
+    podman.touch()
+    assert run_by_name(capsys, *words) == (0, "container, without a GPU: nothing changed\n", "")
+    packages = target.path("var/lib/dpkg/status")
+    packages.parent.mkdir(parents=True)
+    packages.write_text("Package: podman\nVersion: 4.3.1+ds1-8\n")
+    assert "podman 4.3.1 is too old for the units" in run_by_name(capsys, *words)[2]
+
+
+@needs_systemd
+def test_a_command_that_fails_is_said_at_the_end_and_the_rest_is_done(
+    target: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(target)
+    # What systemd is to remove a link from is a file.
+    target.path("etc/systemd").write_text("")
+    code, shown, said = run_by_name(capsys, "install", "--mode", "venv", "--root", str(target.root))
+    assert code == 78
+    assert f"systemctl --root={target.root} --quiet enable" in said.splitlines()[-1]
+    assert "installed" not in shown
+
+
+def test_what_is_said_of_the_running_host_names_no_folder_of_a_container(target: Target) -> None:
+    """Its root is seen below a folder there, which the host does not have."""
+    target.path("run/systemd/system").mkdir(parents=True)
+    install(target)
+    with pytest.raises(ConfigError) as refused:
+        install(target, Mode.CONTAINER)
+    assert str(refused.value).endswith("run: edgellm uninstall")
+    assert str(target.root) not in str(refused.value)
+    target.path(RECORD).write_text("{")
+    with pytest.raises(ConfigError, match=f"^/{RECORD} is damaged"):
+        install(target)
+    target.path(RECORD).unlink()
+    assert all(f" /{'usr' if 'usr' in line else 'etc'}/" in line for line in install(target, gpu=True))
+    target.path(CONFIG).unlink()
+    target.path("etc/passwd").write_text("edgellm:x:999:999::/:/bin/sh\n")
+    uninstall(target)
+    with pytest.raises(ConfigError, match=r"^/etc/passwd: "):
+        install(target, Mode.CONTAINER)

@@ -1,9 +1,10 @@
-"""Puts the units of one mode onto a system, and takes them off again."""
+"""Puts the units of one mode onto a system; `edgellm.host` takes them off again."""
 
-from edgellm.service.install.cdi import refusal_of
-from edgellm.service.install.installation import Change, install_files, installed_mode, remove_files
+from edgellm.host.installed_files import Change
+from edgellm.host.target import Target
+from edgellm.service.install.cdi import podman_refusal, refusal_of
+from edgellm.service.install.installation import install_files, installed_mode, note_enabled, units_to_enable
 from edgellm.service.install.system_files import Mode, SystemFile, system_files
-from edgellm.service.install.target import Target
 
 __all__ = [
     "Change",
@@ -12,7 +13,9 @@ __all__ = [
     "Target",
     "install_files",
     "installed_mode",
+    "note_enabled",
+    "podman_refusal",
     "refusal_of",
-    "remove_files",
     "system_files",
+    "units_to_enable",
 ]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edgellm.errors import ConfigError
-from edgellm.service.install.target import Target
+from edgellm.host.target import Target
 
 FOLDERS = ("etc/cdi", "run/cdi")
 SUFFIXES = (".json", ".yaml")
@@ -27,6 +27,7 @@ PACKAGES = "var/lib/dpkg/status"
 # The newest that podman 4 reads, by https://github.com/cncf-tags/container-device-interface. It knows no other fields.
 OLD_VERSION = (0, 6, 0)
 FIRST_MODERN_PODMAN = (5,)
+OLDEST_PODMAN = (4, 9)
 _EDITS: Mapping[str, object] = {
     "env": None,
     "deviceNodes": dict.fromkeys(
@@ -66,24 +67,25 @@ class CdiSpec:
         return f"{self.path} (CDI {_dotted(self.version)}{fields})"
 
 
-def read_spec(path: Path) -> CdiSpec:
-    """Raises ConfigError for a file that is no spec."""
+def read_spec(path: Path, shown: Path | None = None) -> CdiSpec:
+    """``shown`` is its name for messages. Raises ConfigError for a file that is no spec."""
     import yaml  # here: images and bundles are made with the standard library alone
 
+    shown = shown or path
     try:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror} — run as root") from None
+        raise ConfigError(f"{shown}: {error.strerror} — run as root") from None
     if len(content) > FILE_BYTES_MAX:
-        raise ConfigError(f"{path} is larger than {FILE_BYTES_MAX} bytes, and no CDI spec")
+        raise ConfigError(f"{shown} is larger than {FILE_BYTES_MAX} bytes, and no CDI spec")
     try:
         spec = json.loads(content) if path.suffix == ".json" else yaml.safe_load(content)
         version = tuple(map(int, str(spec["cdiVersion"]).removeprefix("v").split(".")))
         devices = tuple(f"{spec['kind']}={device['name']}" for device in spec["devices"])
     except (ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError):
-        raise ConfigError(f"{path} is no CDI spec — write it anew with nvidia-ctk cdi generate") from None
-    return CdiSpec(path, version, devices, tuple(dict.fromkeys(_unknown(spec, OLD_FIELDS))))
+        raise ConfigError(f"{shown} is no CDI spec — write it anew with nvidia-ctk cdi generate") from None
+    return CdiSpec(shown, version, devices, tuple(dict.fromkeys(_unknown(spec, OLD_FIELDS))))
 
 
 def _unknown(value: Any, known: Mapping[str, object]) -> Iterator[str]:
@@ -100,8 +102,12 @@ def _unknown(value: Any, known: Mapping[str, object]) -> Iterator[str]:
 
 def specs_of(target: Target) -> list[CdiSpec]:
     """Every spec that podman would read there. Raises ConfigError for one that is none."""
-    folders = [folder for folder in map(target.path, FOLDERS) if folder.is_dir()]
-    return [read_spec(path) for folder in folders for path in sorted(folder.glob("*")) if path.suffix in SUFFIXES]
+    return [
+        read_spec(target.path(f"{folder}/{found.name}"), target.shown(f"{folder}/{found.name}"))
+        for folder in FOLDERS
+        for found in sorted(target.path(folder).glob("*"))
+        if found.suffix in SUFFIXES
+    ]
 
 
 def podman_version(target: Target) -> tuple[int, ...] | None:
@@ -125,6 +131,17 @@ def podman_version(target: Target) -> tuple[int, ...] | None:
         said = said.partition("\nVersion:")[2]
     found = re.search(r"\d+(?:\.\d+)+", said)
     return tuple(map(int, found.group().split("."))) if found else None
+
+
+def podman_refusal(target: Target) -> str:
+    """Why there can be no container, with the remedy; "" where nothing stands in the way that can be seen."""
+    needed = f"{_dotted(OLDEST_PODMAN)} or newer"
+    if not target.has_program("podman"):
+        return f"podman is not there yet, and the service cannot start without it — apt install podman, {needed}"
+    version = podman_version(target)
+    if version is not None and version < OLDEST_PODMAN:
+        return f"podman {_dotted(version)} is too old for the units, so that there is no service — {needed} is needed"
+    return ""
 
 
 def refusal_of(target: Target) -> str:

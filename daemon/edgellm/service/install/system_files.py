@@ -13,9 +13,9 @@ from pathlib import Path
 
 import edgellm
 from edgellm.errors import ConfigError
+from edgellm.host.target import Target
 from edgellm.service.install.host_tool import NAME as HOST_TOOL
 from edgellm.service.install.host_tool import host_tool
-from edgellm.service.install.target import Target
 
 EXECUTABLE_FOLDERS = ("usr/local/bin/", "usr/local/lib/edgellm/")
 README = "usr/local/lib/edgellm/README.md"

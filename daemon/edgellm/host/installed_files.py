@@ -1,0 +1,164 @@
+"""What `edgellm install` put onto a system, by the record that it left there, and how that is taken off again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from edgellm.errors import ConfigError
+from edgellm.host.release import Kind
+from edgellm.host.target import Target
+
+RECORD = "usr/local/lib/edgellm/installed.json"
+UNIT_FOLDER = "usr/local/lib/systemd/system"
+QUADLET_FOLDER = "usr/share/containers/systemd"
+NAME = "edgellm"
+# What makes a system one of that kind, also where the record was lost.
+UNITS_OF_KIND: Mapping[Kind, Sequence[str]] = {
+    Kind.VENV: (f"{UNIT_FOLDER}/edgellm.service", f"{UNIT_FOLDER}/edgellm-prewarm.service"),
+    Kind.CONTAINER: (f"{QUADLET_FOLDER}/edgellm.container", f"{QUADLET_FOLDER}/edgellm-prewarm.container"),
+}
+# What systemd and podman would go on reading there.
+READ_FOLDERS = (UNIT_FOLDER, QUADLET_FOLDER)
+UNIT_SUFFIXES = (".service", ".target")
+SET_ASIDE_SUFFIX = ".changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``what`` is made, changed, removed or kept."""
+
+    what: str
+    path: Path
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what:<8} {self.path}{self.note and f' ({self.note})'}"
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledRecord:
+    """``files`` are names below the root with their digests, ``enabled`` the units that an installation enabled once:
+    whether they still are is the administrator's."""
+
+    kind: Kind
+    version: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    enabled: Sequence[str] = ()
+
+    def as_bytes(self) -> bytes:
+        content = {"version": self.version, "mode": self.kind.value, "enabled": sorted(self.enabled)}
+        return (json.dumps({**content, "files": dict(self.files)}, indent=1) + "\n").encode()
+
+    @property
+    def units(self) -> Sequence[str]:
+        """Every one that systemd has of these files."""
+        made = [f"{PurePosixPath(name).stem}.service" for name in self.files if name.endswith(".container")]
+        return [*made, *_own_units(self.files, *UNIT_SUFFIXES)]
+
+
+def read_record(target: Target) -> InstalledRecord | None:
+    """None where there is none. Raises ConfigError."""
+    try:
+        record = json.loads(target.path(RECORD).read_bytes())
+        files = {str(name): str(digest) for name, digest in record["files"].items()}
+        kind, version = Kind(record["mode"]), str(record.get("version", ""))
+        # Installations that did not write it down had enabled every unit.
+        enabled = record["enabled"] if "enabled" in record else _own_units(files, ".service")
+        found = InstalledRecord(kind, version, files, [str(unit) for unit in enabled])
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise refusal(target, RECORD, error) from None
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise ConfigError(f"{target.shown(RECORD)} is damaged — remove it, then run edgellm install again") from None
+    if any(name.startswith("/") or ".." in PurePosixPath(name).parts for name in files):
+        raise ConfigError(
+            f"{target.shown(RECORD)} names files outside {target.shown('')} — remove it, then run edgellm install again"
+        )
+    return found
+
+
+def installed_kind(target: Target) -> Kind | None:
+    """By the record, and by the units of a kind where there is none."""
+    record = read_record(target)
+    if record is not None:
+        return record.kind
+    for kind, names in UNITS_OF_KIND.items():
+        if any(target.path(name).exists() for name in names):
+            return kind
+    return None
+
+
+def remove_files(target: Target, record: InstalledRecord, *, dry_run: bool = False) -> list[Change]:
+    """Remove what was installed, and the record. Configuration, credentials, models and the user stay. Raises
+    ConfigError."""
+    changes = remove(target, record.files, record.files, dry_run=dry_run)
+    if not dry_run:
+        path = target.entry(RECORD)
+        try:
+            path.unlink(missing_ok=True)
+            _remove_empty_folders(path.parent)
+        except OSError as error:
+            raise refusal(target, RECORD, error) from None
+    return changes
+
+
+def remove(target: Target, names: Iterable[str], digests: Mapping[str, str], *, dry_run: bool = False) -> list[Change]:
+    """Files that somebody changed since are kept: what is in them may be wanted. A unit is set aside under another
+    name, so that it is none any more."""
+    changes = []
+    for name in names:
+        path = target.entry(name)
+        try:
+            if not os.path.lexists(path):
+                continue
+            present = target.path(name)
+            if present.is_file() and digest_of(present.read_bytes()) == digests[name]:
+                if not dry_run:
+                    path.unlink()
+                    _remove_empty_folders(path.parent)
+                changes.append(Change("removed", target.shown(name)))
+            elif name.startswith(READ_FOLDERS):
+                aside = _free_name(path)
+                if not dry_run:
+                    path.rename(aside)
+                changes.append(Change("kept", target.shown(name), f"changed since: now {aside.name}, and no unit"))
+            else:
+                changes.append(Change("kept", target.shown(name), "changed since"))
+        except OSError as error:
+            raise refusal(target, name, error) from None
+    return changes
+
+
+def _own_units(names: Iterable[str], *suffixes: str) -> list[str]:
+    paths = map(PurePosixPath, names)
+    return [path.name for path in paths if str(path.parent) == UNIT_FOLDER and path.suffix in suffixes]
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def refusal(target: Target, name: str, error: OSError) -> ConfigError:
+    remedy = " — run as root" if os.geteuid() != 0 else ""
+    return ConfigError(f"{target.shown(name)}: {error.strerror}{remedy}")
+
+
+def _free_name(path: Path) -> Path:
+    number, aside = 1, path.with_name(f"{path.name}{SET_ASIDE_SUFFIX}")
+    while os.path.lexists(aside):
+        number += 1
+        aside = path.with_name(f"{path.name}{SET_ASIDE_SUFFIX}-{number}")
+    return aside
+
+
+def _remove_empty_folders(folder: Path) -> None:
+    """Only those that carry our name."""
+    while NAME in folder.name and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent

@@ -1,0 +1,94 @@
+"""Uninstall: stops what runs, takes units and files off, and says at its end what went wrong.
+
+It needs nothing of the release itself, whose image or environment may be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgellm.errors import ConfigError
+from edgellm.host.installed_files import (
+    RECORD,
+    UNIT_FOLDER,
+    Change,
+    InstalledRecord,
+    installed_kind,
+    read_record,
+    remove_files,
+)
+from edgellm.host.release import Kind
+from edgellm.host.service_unit import SERVICE, STOP_DEADLINE_SECONDS
+from edgellm.host.target import Target
+from edgellm.host.target_commands import TargetCommands
+
+CONTAINERS = ("edgellm", "edgellm-prewarm")  # of the Quadlet files
+DRAIN_SECONDS = 85  # that podman gives a server to end, as the unit does
+RUNNING_STATES = ("active", "activating", "reloading", "deactivating", "refreshing")
+
+
+def uninstall(target: Target, commands: TargetCommands, *, dry_run: bool) -> Sequence[Change]:
+    """Configuration, credentials, models and the user stay. ``commands`` has what went wrong. Raises ConfigError, with
+    nothing removed, where there is nothing or the server goes on."""
+    record = read_record(target)
+    if record is None:
+        raise ConfigError(_nothing_here(target))
+    if target.is_running_systemd:
+        _stop(record, commands, dry_run=dry_run)
+    units = [unit for unit in record.enabled if _can_be_disabled(target, unit)]
+    if units:
+        commands.run_for_root("systemctl", "--quiet", "disable", *units)
+    changes = remove_files(target, record, dry_run=dry_run)
+    if target.is_running_systemd:
+        commands.run("systemctl", "daemon-reload")
+        failed = [unit for unit in record.units if _state(commands, unit) == "failed"]
+        if failed:
+            commands.run("systemctl", "reset-failed", *failed)
+    return changes
+
+
+def _nothing_here(target: Target) -> str:
+    missing = f"{target.shown(RECORD)} is not there: edgellm install has not installed anything here"
+    kind = installed_kind(target)
+    if kind is None:
+        return missing
+    root = "" if target.is_host else f" --root {target.root}"
+    return (
+        f"{target.shown(RECORD)} is not there, and it says what is to be removed — write it anew with: "
+        f"edgellm install --mode {kind.value}{root}, then: edgellm uninstall{root}"
+    )
+
+
+def _can_be_disabled(target: Target, unit: str) -> bool:
+    """Systemd refuses for one that is not there; what masks one is the administrator's."""
+    return target.path(f"{UNIT_FOLDER}/{unit}").exists() and not target.is_masked(unit)
+
+
+def _stop(record: InstalledRecord, commands: TargetCommands, *, dry_run: bool) -> None:
+    running = [unit for unit in record.units if _state(commands, unit) in RUNNING_STATES]
+    if running:
+        commands.run("systemctl", "stop", *running, deadline_seconds=STOP_DEADLINE_SECONDS)
+    left = _running_containers(commands) if record.kind is Kind.CONTAINER else []
+    if dry_run:
+        left = [name for name in left if f"{name}.service" not in running]
+    if left:
+        # Of a unit that is no more, because a drop-in was wrong or its file was removed.
+        commands.run("podman", "stop", f"--time={DRAIN_SECONDS}", *left)
+        commands.run("podman", "rm", "--force", "--ignore", "--time=0", *left)
+    if dry_run:
+        return
+    goes_on = [SERVICE] if _state(commands, SERVICE) in RUNNING_STATES else []
+    goes_on += _running_containers(commands) if record.kind is Kind.CONTAINER else []
+    if goes_on:
+        why = "; ".join(commands.problems) or "it was told to stop"
+        raise ConfigError(f"{goes_on[0]} goes on, so that nothing was removed: {why} — stop it, then run this again")
+
+
+def _state(commands: TargetCommands, unit: str) -> str:
+    said = commands.ask("systemctl", "show", "--property=ActiveState", unit)
+    return "" if said is None else said.output.strip().removeprefix("ActiveState=")
+
+
+def _running_containers(commands: TargetCommands) -> list[str]:
+    said = commands.ask("podman", "ps", "--format={{.Names}}")
+    return [] if said is None else [name for name in said.output.split() if name in CONTAINERS]
