@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgellm.errors import RequestCancelledError, RequestError
+from edgellm.errors import RequestCancelledError, RequestError, UnsupportedModalityError
 from edgellm.media.limits import MEBIBYTE_BYTES, REQUEST_PIXELS_MAX
 from edgellm.media.media_decoder import DecodingJob, MediaDecoder
 from edgellm.media.media_file import MediaFile
-from edgellm.media.media_input import DecodedMedia, MediaInput
+from edgellm.media.media_input import DecodedMedia, MediaInput, MediaKind
 
 DEADLINE_SECONDS = 60.0
 LARGE_SIDE = 7_900  # nearly the most pixels that an image may have
@@ -233,6 +233,22 @@ def test_a_process_that_ended_is_started_again(decoder: MediaDecoder) -> None:
     os.kill(first, signal.SIGKILL)
     assert decoded(decoder, image_input(picture("red")))
     assert decoder.pid != first
+
+
+@pytest.mark.parametrize("kind", ["video", "audio"])
+def test_what_needs_a_package_that_is_not_there_is_refused_by_name(
+    kind: MediaKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "av.py").write_text("raise ImportError\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    decoder = MediaDecoder()
+    given = MediaInput(kind, "messages[0].content[0]", image_input(b"\x00\x00\x00\x18ftypmp42").files)
+    with pytest.raises(UnsupportedModalityError) as refused:
+        decoder.job([given]).result()
+    assert refused.value.param == "messages[0].content[0]"
+    assert f"decodes no {kind}: its audio extra is not installed" in str(refused.value)
+    assert decoded(decoder, image_input(picture("red")))  # images need none
+    decoder.close()
 
 
 def test_a_request_that_has_ended_is_not_decoded(decoder: MediaDecoder) -> None:
