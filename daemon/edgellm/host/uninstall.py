@@ -5,7 +5,7 @@ It needs nothing of the release itself, whose image or environment may be gone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from edgellm.errors import ConfigError
 from edgellm.host.installed_files import (
@@ -15,6 +15,7 @@ from edgellm.host.installed_files import (
     InstalledRecord,
     installed_kind,
     read_record,
+    refusal,
     remove_files,
 )
 from edgellm.host.release import Kind
@@ -22,6 +23,7 @@ from edgellm.host.service_unit import SERVICE, STOP_DEADLINE_SECONDS
 from edgellm.host.target import Target
 from edgellm.host.target_commands import TargetCommands
 
+ADMINISTRATORS_UNITS = "etc/systemd/system"
 CONTAINERS = ("edgellm", "edgellm-prewarm")  # of the Quadlet files
 DRAIN_SECONDS = 85  # that podman gives a server to end, as the unit does
 RUNNING_STATES = ("active", "activating", "reloading", "deactivating", "refreshing")
@@ -38,7 +40,7 @@ def uninstall(target: Target, commands: TargetCommands, *, dry_run: bool) -> Seq
     units = [unit for unit in record.enabled if _can_be_disabled(target, unit)]
     if units:
         commands.run_for_root("systemctl", "--quiet", "disable", *units)
-    changes = remove_files(target, record, dry_run=dry_run)
+    changes = [*_remove_wants(target, record, dry_run=dry_run), *remove_files(target, record, dry_run=dry_run)]
     if target.is_running_systemd:
         commands.run("systemctl", "daemon-reload")
         failed = [unit for unit in record.units if _state(commands, unit) == "failed"]
@@ -62,6 +64,22 @@ def _nothing_here(target: Target) -> str:
 def _can_be_disabled(target: Target, unit: str) -> bool:
     """Systemd refuses for one that is not there; what masks one is the administrator's."""
     return target.path(f"{UNIT_FOLDER}/{unit}").exists() and not target.is_masked(unit)
+
+
+def _remove_wants(target: Target, record: InstalledRecord, *, dry_run: bool) -> Iterator[Change]:
+    """Of units that were masked when they were enabled already: systemd disables none of those."""
+    for unit in filter(target.is_masked, record.enabled):
+        for folder in sorted(target.path(ADMINISTRATORS_UNITS).glob("*.wants")):
+            name = f"{ADMINISTRATORS_UNITS}/{folder.name}/{unit}"
+            link = target.entry(name)
+            if not link.is_symlink():
+                continue
+            try:
+                if not dry_run:
+                    link.unlink()
+            except OSError as error:
+                raise refusal(target, name, error) from None
+            yield Change("removed", target.shown(name))
 
 
 def _stop(record: InstalledRecord, commands: TargetCommands, *, dry_run: bool) -> None:

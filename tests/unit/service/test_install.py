@@ -331,6 +331,10 @@ def test_a_masked_unit_is_left_alone_and_said(target: Target, capsys: pytest.Cap
     mask.unlink()
     assert run_by_name(capsys, *words)[0] == 0
     assert mask.parent.joinpath("multi-user.target.wants/edgellm-prewarm.service").is_symlink()
+    # Masked since: what enabled it goes with it.
+    mask.symlink_to("/dev/null")
+    assert run_by_name(capsys, "uninstall", "--root", str(target.root))[0] == 0
+    assert [path for path in mask.parent.rglob("*") if path.is_symlink()] == [mask]
 
 
 @needs_systemd
