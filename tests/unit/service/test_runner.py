@@ -125,7 +125,9 @@ def test_http_answers_while_models_load_and_ready_comes_after() -> None:
 
     run(running, story)
     assert lane.closed == 1
-    assert running.supervisor.heard[-3:][0] == "STOPPING=1"
+    extension, stopping, status = running.supervisor.heard[-3:]
+    assert (extension.partition("=")[0], stopping) == ("EXTEND_TIMEOUT_USEC", "STOPPING=1")
+    assert status.startswith("STATUS=")
 
 
 def test_how_to_talk_to_it_is_said_once_it_is_ready() -> None:
