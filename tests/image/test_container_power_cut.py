@@ -13,7 +13,7 @@ from tests.lab.fixtures import MakeDevice
 from tests.lab.podman import Podman
 from tests.service.conftest import Say
 from tests.service.container_appliance import ARCHIVE, CONTAINER, ContainerAppliance
-from tests.service.power_cuts import MOMENTS, Cut, Moment, boot_after, cut_power_at, cut_power_when, moments_reached
+from tests.service.power_cuts import Cut, Moment, boot_after, cut_power_at, cut_power_when, moments, moments_reached
 
 import edgellm
 from edgellm.host.host_state import Step, StepState
@@ -76,17 +76,7 @@ def test_after_a_power_cut_while_its_image_is_loaded_the_upgrade_loads_it_anew(
     check(board, cut, journey, say)
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param(
-            (step, state),
-            id=f"{step.value}-{state.value}",
-            marks=() if (step, state) in QUICK_MOMENTS else pytest.mark.thorough,
-        )
-        for step, state in MOMENTS
-    ],
-)
+@pytest.mark.parametrize("moment", moments(*QUICK_MOMENTS))
 def test_after_a_power_cut_a_whole_container_serves_and_the_upgrade_goes_on(
     board: ContainerAppliance, journey: Journey, moment: Moment, say: Say
 ) -> None:

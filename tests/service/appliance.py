@@ -128,6 +128,23 @@ class Appliance:
         listed = self.device.run("pgrep", "-f", "edgellm.service.worker_main", check=False).output
         return [int(word) for word in listed.split()]
 
+    def loads_longer_than(self, limit_seconds: int) -> None:
+        """Start with that limit, of which a load takes more; it must be ready in the end."""
+        self.drop_in("short", f"[Service]\nTimeoutStartSec={limit_seconds}s\n")
+        try:
+            self.device.run("systemctl", "stop", UNIT)
+            began = time.monotonic()
+            self.device.run("systemctl", "--no-block", "start", UNIT)
+            self.device.wait_for(self.worker_pids, "a worker")
+            (worker,) = self.worker_pids()
+            self.device.run("kill", "-STOP", str(worker))
+            time.sleep(max(0.0, began + limit_seconds + 3 - time.monotonic()))
+            assert self.state()["ActiveState"] == "activating"
+            self.device.run("kill", "-CONT", str(worker))
+            self.wait_until_active()
+        finally:
+            self.drop_in("short", "")
+
     def wait_until_active(self, what: str = "a ready server") -> None:
         self.device.wait_for(self.is_active, what, READY_SECONDS)
 

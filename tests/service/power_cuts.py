@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+import pytest
+from _pytest.mark import ParameterSet
 from tests.service.appliance import READY_SECONDS, Appliance
 from tests.service.upgrading import releases_of, upgrade, upgrading
 
@@ -18,6 +20,18 @@ POLL_SECONDS = 0.002
 MOMENT_DEADLINE_SECONDS = 120.0
 Moment = tuple[Step, StepState]
 MOMENTS: list[Moment] = [(step, state) for step in Step for state in StepState]
+
+
+def moments(*quick: Moment) -> list[ParameterSet]:
+    """For ``pytest.mark.parametrize``: each of them, those that are not quick marked as thorough."""
+    return [
+        pytest.param(
+            (step, state),
+            id=f"{step.value}-{state.value}",
+            marks=() if (step, state) in quick else pytest.mark.thorough,
+        )
+        for step, state in MOMENTS
+    ]
 
 
 @dataclass(frozen=True, slots=True)

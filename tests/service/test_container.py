@@ -184,21 +184,7 @@ def test_a_reload_is_told_to_systemd_and_drops_no_request(appliance: ContainerAp
 
 
 def test_more_time_to_start_is_asked_for_while_a_model_loads(appliance: ContainerAppliance) -> None:
-    limit_seconds = 20
-    appliance.drop_in("short", f"[Service]\nTimeoutStartSec={limit_seconds}s\n")
-    try:
-        appliance.device.run("systemctl", "stop", UNIT)
-        began = time.monotonic()
-        appliance.device.run("systemctl", "--no-block", "start", UNIT)
-        appliance.device.wait_for(appliance.worker_pids, "a worker")
-        (worker,) = appliance.worker_pids()
-        appliance.device.run("kill", "-STOP", str(worker))
-        time.sleep(max(0.0, began + limit_seconds + 3 - time.monotonic()))
-        assert appliance.state()["ActiveState"] == "activating"
-        appliance.device.run("kill", "-CONT", str(worker))
-        appliance.wait_until_active()
-    finally:
-        appliance.drop_in("short", "")
+    appliance.loads_longer_than(20)
 
 
 def test_a_long_stream_in_flight_is_finished_before_the_stop(appliance: ContainerAppliance, say: Say) -> None:

@@ -65,21 +65,7 @@ def test_the_ready_target_follows_the_server(appliance: Appliance) -> None:
 
 
 def test_more_time_to_start_is_asked_for_while_a_model_loads(appliance: Appliance) -> None:
-    limit_seconds = 15
-    appliance.drop_in("short", f"[Service]\nTimeoutStartSec={limit_seconds}s\n")
-    try:
-        appliance.device.run("systemctl", "stop", UNIT)
-        began = time.monotonic()
-        appliance.device.run("systemctl", "--no-block", "start", UNIT)
-        appliance.device.wait_for(appliance.worker_pids, "a worker")
-        (worker,) = appliance.worker_pids()
-        appliance.device.run("kill", "-STOP", str(worker))
-        time.sleep(max(0.0, began + limit_seconds + 3 - time.monotonic()))
-        assert appliance.state()["ActiveState"] == "activating"
-        appliance.device.run("kill", "-CONT", str(worker))
-        appliance.wait_until_active()
-    finally:
-        appliance.drop_in("short", "")
+    appliance.loads_longer_than(15)
 
 
 def test_a_stream_in_flight_is_finished_before_the_stop(appliance: Appliance, say: Say) -> None:

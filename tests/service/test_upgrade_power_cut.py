@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 from tests.service.appliance import Appliance
 from tests.service.conftest import MakeAppliance, Say
-from tests.service.power_cuts import MOMENTS, Moment, boot_after, cut_power_at
+from tests.service.power_cuts import Moment, boot_after, cut_power_at, moments
 from tests.service.release_wheels import FOLDER, ReleaseWheels
 from tests.service.upgrading import serving_version
 
@@ -24,17 +24,7 @@ def appliance(make_appliance: MakeAppliance, releases: ReleaseWheels) -> Applian
     return make_appliance("upgrade-power", more={FOLDER: releases.folder}).serve()
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param(
-            (step, state),
-            id=f"{step.value}-{state.value}",
-            marks=() if (step, state) in QUICK_MOMENTS else pytest.mark.thorough,
-        )
-        for step, state in MOMENTS
-    ],
-)
+@pytest.mark.parametrize("moment", moments(*QUICK_MOMENTS))
 def test_after_a_power_cut_a_whole_release_serves_and_the_upgrade_goes_on(
     appliance: Appliance, releases: ReleaseWheels, moment: Moment, say: Say
 ) -> None:

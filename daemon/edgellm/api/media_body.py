@@ -17,7 +17,7 @@ from edgellm.api.json_body import too_large
 from edgellm.media.base64_file import Base64File
 from edgellm.media.data_url import HEADER_CHARACTERS_MAX, data_url_header
 from edgellm.media.limits import BYTES_MAX, VIDEO_BYTES_MAX
-from edgellm.media.media_source import KIND_OF_PART
+from edgellm.parsing.messages import KIND_OF_PART
 
 DIVERTED_CHARACTERS_MIN: Final = 64 * 2**10  # of a string; shorter ones are as well parsed with the rest
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from edgellm.errors import RequestError, UnsupportedModalityError
 from edgellm.media.media_input import MediaKind
-from edgellm.media.media_source import KIND_OF_PART, MediaSource, source_of_block, source_of_part
+from edgellm.media.media_source import MediaSource, source_of_block, source_of_part
+from edgellm.parsing.messages import KIND_OF_PART
 
 _ROLES = ("user", "tool")  # templates show media of nobody else
 
@@ -26,7 +27,8 @@ class MediaParts:
 
     def part(self, part: Mapping[str, Any], place: str, role: str) -> dict[str, Any]:
         """What stands for a part of OpenAI's chats or responses in its message. Raises RequestError."""
-        return self._add(KIND_OF_PART[part["type"]], place, role, lambda: source_of_part(part, place))
+        kind = KIND_OF_PART[part["type"]]
+        return self._add(kind, place, role, lambda: source_of_part(part, kind, place))
 
     def image_block(self, source: object, place: str) -> dict[str, Any]:
         """The same for an Anthropic image block, which only users have."""

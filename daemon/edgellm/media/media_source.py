@@ -11,18 +11,6 @@ from edgellm.media.limits import SAMPLED_FRAMES_MAX
 from edgellm.media.media_file import MediaFile
 from edgellm.media.media_input import MediaKind
 
-KIND_OF_PART: Final[Mapping[str, MediaKind]] = {
-    "image": "image",
-    "image_url": "image",
-    "input_image": "image",
-    "audio": "audio",
-    "audio_url": "audio",
-    "input_audio": "audio",
-    "video": "video",
-    "video_url": "video",
-}
-"""What a part of that type brings."""
-
 AUDIO_FORMATS: Final = ("wav", "mp3", "flac")
 FRAMES_PER_SECOND_MAX: Final = 60.0
 
@@ -54,9 +42,8 @@ class MediaSource:
     files: tuple[MediaFile, ...] = ()
 
 
-def source_of_part(part: Mapping[str, Any], place: str) -> MediaSource:
-    """Of a part of OpenAI's chats or responses, whose type is one of KIND_OF_PART. Raises RequestError."""
-    kind = KIND_OF_PART[part["type"]]
+def source_of_part(part: Mapping[str, Any], kind: MediaKind, place: str) -> MediaSource:
+    """Of a part of OpenAI's chats or responses, which brings that kind. Raises RequestError."""
     if part.get("file_id") is not None:
         raise UnsupportedParameterError(
             f"{place}.file_id is not supported: this server keeps no files; send a data URL.", param=f"{place}.file_id"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 from edgellm.errors import RequestError, UnsupportedModalityError
 
@@ -21,7 +21,7 @@ TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 MESSAGES_MAX = 512
 PARTS_MAX = 64
 
-_KIND_BY_PART_TYPE = {
+KIND_OF_PART: Final[Mapping[str, Literal["image", "audio", "video"]]] = {
     "image": "image",
     "image_url": "image",
     "input_image": "image",
@@ -31,6 +31,7 @@ _KIND_BY_PART_TYPE = {
     "video": "video",
     "video_url": "video",
 }
+"""What a part of that type brings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ def _content_part(part: object, path: str, modalities: Sequence[str]) -> Content
         return ContentPart("text", unicode_text(part.get("text"), f"{path}.text"))
     if part_type == "refusal":
         return ContentPart("text", unicode_text(part.get("refusal"), f"{path}.refusal"))
-    kind = _KIND_BY_PART_TYPE.get(part_type)
+    kind = KIND_OF_PART.get(part_type)
     if kind is None:
         raise RequestError(f"{path}.type is not a kind of content part", param=f"{path}.type")
     if kind not in modalities:

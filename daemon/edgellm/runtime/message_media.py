@@ -7,8 +7,9 @@ from typing import Any
 
 from edgellm.errors import UnsupportedModalityError
 from edgellm.media.media_input import MediaInput
-from edgellm.media.media_source import KIND_OF_PART, MediaSource, source_of_part
+from edgellm.media.media_source import MediaSource, source_of_part
 from edgellm.media.source_files import check_counts, own_input
+from edgellm.parsing.messages import KIND_OF_PART
 
 
 def media_of_messages(
@@ -46,5 +47,5 @@ def _told(part: Any, place: str, modalities: Sequence[str], sources: list[MediaS
     kind = KIND_OF_PART[part["type"]]
     if kind not in modalities:
         raise UnsupportedModalityError(f"{place}: this model takes no {kind} input", param=place)
-    sources.append(source_of_part(part, place))
+    sources.append(source_of_part(part, kind, place))
     return {"type": kind}

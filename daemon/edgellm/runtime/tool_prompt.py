@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgellm.media.media_source import KIND_OF_PART
-from edgellm.parsing.messages import SYSTEM_ROLES, normalise_messages
+from edgellm.parsing.messages import KIND_OF_PART, SYSTEM_ROLES, normalise_messages
 from edgellm.runtime.generation import ChatPrompt
 from edgellm.runtime.tools import Tool, template_tool
 

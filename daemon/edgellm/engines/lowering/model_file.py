@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -15,7 +15,7 @@ from edgellm.engines.gguf_file import DEFAULT_ALIGNMENT_BYTES, TensorType
 from edgellm.engines.gguf_model import EMBEDDING, OUTPUT, PANELLED_TYPES
 from edgellm.engines.lowering.model_config import DecoderConfig, llama3_frequency_divisors
 from edgellm.engines.lowering.quantise import adjacent_pairs, stored_bytes, stored_type, stored_values
-from edgellm.engines.lowering.tensor_map import ROPE_FACTORS, MappedTensor, TensorPlan
+from edgellm.engines.lowering.tensor_map import ROPE_FACTORS, LocatedTensors, MappedTensor, TensorPlan
 from edgellm.engines.lowering.vocabulary import Vocabulary
 from edgellm.errors import UnsupportedModelError
 
@@ -66,19 +66,7 @@ def write_model_file(path: Path, content: ModelFileContent, on_bytes: Callable[[
     if divisors is not None:
         writer.add_tensor_info(ROPE_FACTORS, divisors.shape, divisors.dtype, divisors.nbytes)
     kinds = [stored_type(mapped.target, mapped.shape, content.quantisation) for mapped, _ in content.tensors.located]
-    for (mapped, _), kind in zip(content.tensors.located, kinds, strict=True):
-        # The writer takes the shape in values; numpy's type only where the format's is not given.
-        writer.add_tensor_info(
-            mapped.target,
-            mapped.shape,
-            np.dtype(np.float32),
-            stored_bytes(kind, mapped.shape),
-            raw_dtype=gguf.GGMLQuantizationType(int(kind)),
-        )
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    writer.close()
+    write_head(writer, content.tensors.located, kinds)
     with path.open("ab") as stream:
         align(stream)
         if divisors is not None:
@@ -108,6 +96,25 @@ def _write_tensor(
         if mapped.permuted_heads:
             block = adjacent_pairs(block, block.shape[0] // config.head_size)
         stream.write(stored_values(mapped.target, block, kind).tobytes())
+
+
+def write_head(writer: gguf.GGUFWriter, located: LocatedTensors, kinds: Sequence[TensorType]) -> None:
+    """Everything before the first tensor's bytes: what was added to ``writer`` and what the tensors are, of which
+    ``kinds`` are the encodings. Closes it.
+    """
+    for (mapped, _), kind in zip(located, kinds, strict=True):
+        # The writer takes the shape in values; numpy's type only where the format's is not given.
+        writer.add_tensor_info(
+            mapped.target,
+            mapped.shape,
+            np.dtype(np.float32),
+            stored_bytes(kind, mapped.shape),
+            raw_dtype=gguf.GGMLQuantizationType(int(kind)),
+        )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
 
 
 def align(stream: BinaryIO) -> None:

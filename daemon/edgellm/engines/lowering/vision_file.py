@@ -12,7 +12,7 @@ import numpy as np
 
 from edgellm.engines.checkpoint import Checkpoint
 from edgellm.engines.gguf_file import TensorType
-from edgellm.engines.lowering.model_file import BLOCK_VALUES, align
+from edgellm.engines.lowering.model_file import BLOCK_VALUES, align, write_head
 from edgellm.engines.lowering.quantise import stored_bytes, stored_values
 from edgellm.engines.lowering.tensor_map import LocatedTensors, MappedTensor, locate
 from edgellm.engines.lowering.vision_config import VisionConfig
@@ -47,18 +47,7 @@ def write_vision_file(
     writer = gguf.GGUFWriter(path, ARCHITECTURE)
     _write_metadata(writer, name, config)
     kinds = [_stored_type(mapped, quantisation) for mapped, _ in located]
-    for (mapped, _), kind in zip(located, kinds, strict=True):
-        writer.add_tensor_info(
-            mapped.target,
-            mapped.shape,
-            np.dtype(np.float32),
-            stored_bytes(kind, mapped.shape),
-            raw_dtype=gguf.GGMLQuantizationType(int(kind)),
-        )
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    writer.close()
+    write_head(writer, located, kinds)
     with path.open("ab") as stream:
         align(stream)
         done_bytes = 0
