@@ -54,6 +54,7 @@ trap 'exit 130' INT TERM
 
 # Who signed it.
 [ -z "$key" ] || [ -f "$key" ] || refuse 66 "--key $key is not there"
+case $key in '' | /*) ;; *) key=$PWD/$key ;; esac # below, this is another folder
 for file in ${key:+"$key"} "$trusted"/*.pub; do
     [ -f "$file" ] || continue
     sed -n 's/^\(ssh-ed25519\|ecdsa-sha2-[^ ]*\|sk-[^ ]*\|ssh-rsa\) \([A-Za-z0-9+\/=]*\).*/edgellm namespaces="edgellm-bundle" \1 \2/p' \
@@ -101,7 +102,8 @@ echo "verified: $(wc -l <"$work/sums") files, $((size_kib / 1024)) MiB, about $(
 
 if [ -n "$key" ]; then
     mkdir -p "$trusted"
-    cp "$key" "$trusted/$(basename -- "$key" .pub).pub"
+    kept=$trusted/$(basename -- "$key" .pub).pub
+    [ "$key" -ef "$kept" ] || cp "$key" "$kept"
     chmod 755 "$trusted"
     chmod 644 "$trusted"/*.pub
 fi

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -177,6 +178,18 @@ def test_a_chat_on_the_host_is_with_the_server_of_the_configuration(appliance: A
     assert key not in appliance.journal()
     refused = host_command(appliance, "chat", "Hello.", check=False)
     assert "401" in refused.output
+    renewed = host_command(appliance, "tls", "init", "--name", "board.example")
+    assert "systemctl restart edgellm" in renewed.output
+    shown = subprocess.run(
+        ["openssl", "x509", "-noout", "-ext", "subjectAltName"],
+        input=device.read(f"{folder}/tls-certificate"),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert "board.example" in shown.stdout
+    device.run("systemctl", "restart", "edgellm", deadline_seconds=READY_SECONDS)
+    assert "Paris" in host_command(appliance, "chat", "Name the capital of France.", EDGELLM_API_KEY=key).output
 
 
 def test_the_cause_of_a_failed_start_is_an_error_in_the_journal(appliance: Appliance) -> None:

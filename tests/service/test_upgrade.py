@@ -172,6 +172,9 @@ def test_versions_below_the_floor_are_refused_by_name(appliance: Appliance, rele
         assert refused.code == 77, refused.output
         assert "older than 0.4.0, the oldest version that this machine may run" in refused.output
     appliance.device.run("/usr/local/bin/edgellm", "upgrade", "--raise-floor", "0.1.0")
+    typo = appliance.device.run("/usr/local/bin/edgellm", "upgrade", "--raise-floor", "99", check=False)
+    assert typo.code == 64
+    assert "99 is above 0." in typo.output
     assert releases_of(appliance)["version_floor"] == "0.4.0"
     assert appliance.pid() == pid
 

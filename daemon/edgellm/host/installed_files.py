@@ -16,6 +16,8 @@ from edgellm.host.target import Target
 RECORD = "usr/local/lib/edgellm/installed.json"
 UNIT_FOLDER = "usr/local/lib/systemd/system"
 QUADLET_FOLDER = "usr/share/containers/systemd"
+HOST_TOOL = "usr/local/lib/edgellm/host.pyz"
+OWN_TOOLS = ("usr/local/bin/edgellm", HOST_TOOL)
 NAME = "edgellm"
 # What makes a system one of that kind, also where the record was lost.
 UNITS_OF_KIND: Mapping[Kind, Sequence[str]] = {
@@ -97,7 +99,9 @@ def installed_kind(target: Target) -> Kind | None:
 def remove_files(target: Target, record: InstalledRecord, *, dry_run: bool = False) -> list[Change]:
     """Remove what was installed, and the record. Configuration, credentials, models and the user stay. Raises
     ConfigError."""
-    changes = remove(target, record.files, record.files, dry_run=dry_run)
+    # What this is done with goes last: cut short, it can be run again.
+    names = sorted(record.files, key=lambda name: name in OWN_TOOLS)
+    changes = remove(target, names, record.files, dry_run=dry_run)
     if not dry_run:
         path = target.entry(RECORD)
         try:

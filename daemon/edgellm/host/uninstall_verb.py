@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 
+from edgellm.host.host_state import HostState
+from edgellm.host.paths import HostPaths
 from edgellm.host.target_commands import TargetCommands, add_target_options, note, show_changes, target_of
 from edgellm.host.uninstall import uninstall
 
@@ -15,6 +18,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace) -> int:
     target, dry_run = target_of(namespace), bool(namespace.dry_run)
     commands = TargetCommands(target, dry_run=dry_run, note=note)
-    show_changes(uninstall(target, commands, dry_run=dry_run), dry_run=dry_run)
+    # Not while an upgrade is at it, which would bring back what is removed.
+    is_alone = nullcontext() if dry_run or not target.is_host else HostState(HostPaths(target.root)).locked()
+    with is_alone:
+        show_changes(uninstall(target, commands, dry_run=dry_run), dry_run=dry_run)
     commands.require_none_failed()
     return 0

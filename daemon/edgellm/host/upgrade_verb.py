@@ -110,7 +110,7 @@ def run(namespace: argparse.Namespace) -> int:
     paths = HostPaths()
     state = HostState(paths)
     if namespace.raise_floor is not None:
-        return _raise_floor(state, namespace.raise_floor)
+        return _raise_floor(state, namespace.raise_floor, releases_of(paths))
     releases = releases_of(paths) if namespace.install is None else releases_of_kind(Kind(namespace.install), paths)
     if namespace.install is not None and paths.installed_record.exists():
         raise ConfigError("edgellm is installed here already — leave --install out, to upgrade it")
@@ -142,11 +142,17 @@ def _go(namespace: argparse.Namespace, paths: HostPaths, upgrade: Upgrade) -> Up
     return upgrade.to_source(source, text, keep=namespace.keep, config_file=namespace.config)
 
 
-def _raise_floor(state: HostState, text: str) -> int:
+def _raise_floor(state: HostState, text: str, releases: Releases) -> int:
     try:
         version = Version(text)
     except ValueError as error:
         raise UsageError(f"--raise-floor: {error}") from None
+    serving = releases.current().version
+    if version > Version(serving):
+        raise UsageError(
+            f"--raise-floor {text} is above {serving}, which serves: a floor is never lowered, and this would refuse "
+            "the way back to it"
+        )
     with state.locked():
         print(f"versions older than {state.raise_floor(version)} are refused")
     return 0

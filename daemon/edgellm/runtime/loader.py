@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from edgellm.engines.bundle import Bundle
 from edgellm.engines.cache_directory import default_cache_dir, engines_dir, models_dir, require_folder
@@ -36,7 +36,9 @@ from edgellm.runtime.native_request import EXTENSION_PARAMETERS
 from edgellm.runtime.process_memory import return_freed_memory
 from edgellm.runtime.prompt_front_end import TokenisingFrontEnd
 from edgellm.runtime.tensorrt_load import load_tensorrt_bundle, refuse_speech_alone
-from edgellm.runtime.vision.image_prompts import ImagePrompts
+
+if TYPE_CHECKING:
+    from edgellm.runtime.vision.image_prompts import ImagePrompts
 
 _log = logging.getLogger(__name__)
 
@@ -140,7 +142,7 @@ def load_native_bundle(
     require_memory_for_load(bundle, shape)
     codec = bundle_codec(bundle.directory)
     front_end = TokenisingFrontEnd(codec, shape.limits, bundle.vocab_size)
-    images = ImagePrompts.of_bundle(bundle.directory, codec.template_ids)
+    images = _image_prompts(bundle.directory, codec)
     _check_room(codec, shape.limits)
     # A GGUF file is in its bundle whole, which may have come without it.
     described = replace(source, path=bundle.model_file) if source.kind is SourceKind.GGUF else source
@@ -186,6 +188,15 @@ def load_native_bundle(
             embeddings=embedding_output(described),
         ),
     )
+
+
+def _image_prompts(directory: Path, codec: PromptCodec) -> ImagePrompts | None:
+    """None for a bundle of text alone, whose worker does without numpy, as the front end does."""
+    if not (directory / VISUAL_FOLDER).exists():
+        return None
+    from edgellm.runtime.vision.image_prompts import ImagePrompts
+
+    return ImagePrompts.of_bundle(directory, codec.template_ids)
 
 
 def _check_room(codec: PromptCodec, limits: LengthLimits) -> None:

@@ -12,7 +12,9 @@ import pytest
 from edgellm.cli.install import VENV_COMMAND
 from edgellm.cli.main import main
 from edgellm.errors import ConfigError
-from edgellm.host.installed_files import RECORD, UNITS_OF_KIND, Change, read_record, remove_files
+from edgellm.host.host_state import HostState
+from edgellm.host.installed_files import OWN_TOOLS, RECORD, UNITS_OF_KIND, Change, read_record, remove_files
+from edgellm.host.paths import HostPaths
 from edgellm.service.install import Mode, Target, install_files, installed_mode, system_files
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemctl") is None, reason="systemctl is not on this machine")
@@ -44,6 +46,25 @@ def uninstall(target: Target, *, dry_run: bool = False) -> list[Change]:
 def files_of(target: Target) -> dict[str, bytes]:
     found = (path for path in target.root.rglob("*") if path.is_file())
     return {path.relative_to(target.root).as_posix(): path.read_bytes() for path in found}
+
+
+def test_what_takes_the_files_off_goes_last(target: Target) -> None:
+    """An uninstall that was cut short, or met a file that stays, can be run again."""
+    install(target)
+    removed = [str(change).split()[1] for change in uninstall(target, dry_run=True)]
+    assert removed[-2:] == [str(target.root / name) for name in OWN_TOOLS]
+
+
+def test_nothing_is_taken_off_while_an_upgrade_is_at_it(
+    target: Target, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(target)
+    before = files_of(target)
+    monkeypatch.setattr(Target, "is_host", property(lambda self: True))
+    with HostState(HostPaths(target.root)).locked():
+        assert main(["uninstall", "--root", str(target.root)]) == 75
+    assert "another upgrade runs on this machine" in capsys.readouterr().err
+    assert files_of(target).keys() >= before.keys()
 
 
 def test_the_second_time_changes_nothing(target: Target) -> None:

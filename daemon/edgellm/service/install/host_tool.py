@@ -9,7 +9,6 @@ from pathlib import Path
 
 import edgellm
 
-NAME = "usr/local/lib/edgellm/host.pyz"
 # Of every entry: the same source gives the same bytes.
 ENTRY_TIME = (1980, 1, 1, 0, 0, 0)
 ENTRY_MODE = 0o644

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import edgellm
 from edgellm.errors import ConfigError
+from edgellm.host.installed_files import HOST_TOOL
 from edgellm.host.target import Target
-from edgellm.service.install.host_tool import NAME as HOST_TOOL
 from edgellm.service.install.host_tool import host_tool
 
 EXECUTABLE_FOLDERS = ("usr/local/bin/", "usr/local/lib/edgellm/")
