@@ -7,7 +7,7 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -170,10 +170,12 @@ def verify(folder: Path) -> dict[str, Any]:
 
 
 def apply(folder: Path, root: Path) -> None:
-    """Unpack the image over the root file system in ``root``: links in it are never followed out of it."""
+    """Unpack the image over the root file system in ``root``: links in it are never followed out of it. What an earlier
+    image left there and this one has not goes: a board takes whatever it finds."""
     try:
         with tarfile.open(folder / ARCHIVE) as archive:
             archive.extraction_filter = _as_packed
+            _remove_earlier(root, set(archive.getnames()))
             for member in archive:
                 target = root / member.name
                 _refuse_way_out(root, target)
@@ -185,6 +187,22 @@ def apply(folder: Path, root: Path) -> None:
     except OSError as error:
         raise ConfigError(f"{error.filename or root}: {error.strerror}") from None
     os.sync()
+
+
+def _remove_earlier(root: Path, names: Container[str]) -> None:
+    path = root / IMAGE_FOLDER / MANIFEST
+    try:
+        earlier = [str(name) for name in json.loads(path.read_bytes())["files"]]
+    except FileNotFoundError:
+        return
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{path} cannot be read — extract the root file system anew") from None
+    for name in earlier:
+        if name in names or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            continue
+        target = root / name
+        _refuse_way_out(root, target)
+        target.unlink(missing_ok=True)
 
 
 def _as_packed(member: tarfile.TarInfo, _folder: str) -> tarfile.TarInfo:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.image.container_archives import container_archive
 
-from board_image.assembly import assemble
+from board_image.assembly import apply, assemble
 from board_image.board import board_names, read_board
 from board_image.bsp import BspFolder, check_recovery_device, check_space
 from board_image.contents import Inputs
@@ -212,6 +212,29 @@ def test_too_little_space_and_several_devices_are_told_apart() -> None:
         check_space(Path("/"), bsp, 10**9, int(39.9 * 10**9))
     assert "41.0 GB needed" in check_space(Path("/"), bsp, 10**9, 50 * 10**9).found
     assert check_recovery_device(bsp, "Bus 1 Device 2: ID 0955:7223 NVIDIA Corp.").found == "0955:7223"
+
+
+def test_a_second_image_leaves_nothing_of_the_first(host: FlashingHost, tmp_path: Path) -> None:
+    """A board takes whatever it finds: two container archives, or units of both modes, would be one too many."""
+    root = tmp_path / "root"
+    root.mkdir()
+    apply(host.image, root)
+    (root / "etc/edgellm/mine.txt").write_text("of the operator")
+    other = container_archive(tmp_path / "edgellm-newer.tar", architecture="arm64")
+    assemble(host.board, Inputs(container=other), tmp_path / "second")
+    apply(tmp_path / "second", root)
+    once = tmp_path / "once"
+    once.mkdir()
+    apply(tmp_path / "second", once)
+
+    def files(folder: Path) -> set[str]:
+        return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+    assert files(root) == files(once) | {"etc/edgellm/mine.txt"}
+    assert [path.name for path in (root / "usr/share/edgellm/image/container").iterdir()] == ["edgellm-newer.tar"]
+    (root / "usr/share/edgellm/image/manifest.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"manifest\.json cannot be read — extract the root file system anew"):
+        apply(host.image, root)
 
 
 def test_the_generic_image_is_not_flashed(tmp_path: Path, wheels: Path) -> None:

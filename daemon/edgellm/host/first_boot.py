@@ -20,6 +20,7 @@ from edgellm.host.brief_containers import run_on_the_host, run_secretly
 from edgellm.host.commands import Said, attempt
 from edgellm.host.container_releases import CURRENT
 from edgellm.host.first_boot_state import BootStep, FirstBootState
+from edgellm.host.installed_files import IMAGE_MANIFEST
 from edgellm.host.paths import HostPaths
 from edgellm.host.redaction import DEVICE_KEY_FILE
 from edgellm.host.release import Kind
@@ -28,7 +29,6 @@ from edgellm.host.source import open_source
 from edgellm.host.venv_releases import VenvReleases
 
 IMAGE_FOLDER = "usr/share/edgellm/image"  # what image/build put there
-IMAGE_MANIFEST = f"{IMAGE_FOLDER}/manifest.json"
 CREDENTIALS = "etc/edgellm/credentials"
 AUTHORITY_FOLDER = "etc/edgellm/tls"
 DEVICE_CLIENT = "device"

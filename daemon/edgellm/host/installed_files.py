@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from edgellm.errors import ConfigError
@@ -14,6 +14,8 @@ from edgellm.host.release import Kind
 from edgellm.host.target import Target
 
 RECORD = "usr/local/lib/edgellm/installed.json"
+IMAGE_MANIFEST = "usr/share/edgellm/image/manifest.json"  # of image/build
+IMAGE_UNITS_FOLDER = "usr/local/lib/systemd/"
 UNIT_FOLDER = "usr/local/lib/systemd/system"
 QUADLET_FOLDER = "usr/share/containers/systemd"
 HOST_TOOL = "usr/local/lib/edgellm/host.pyz"
@@ -83,6 +85,22 @@ def read_record(target: Target) -> InstalledRecord | None:
             f"{target.shown(RECORD)} names files outside {target.shown('')} — remove it, then run edgellm install again"
         )
     return found
+
+
+def with_image(target: Target, record: InstalledRecord) -> InstalledRecord:
+    """And the units that a board's image brought beside, as its manifest says: those of the first boot."""
+    try:
+        files = json.loads(target.path(IMAGE_MANIFEST).read_bytes())["files"]
+        units = {
+            str(name): str(file["sha256"])
+            for name, file in files.items()
+            if name.startswith(IMAGE_UNITS_FOLDER) and ".." not in name and "sha256" in file
+        }
+        wanted = [PurePosixPath(name).name for name, file in files.items() if ".wants/" in name and "link" in file]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return record  # no board, or nothing that can be told
+    enabled = [*record.enabled, *(unit for unit in wanted if unit not in record.enabled)]
+    return replace(record, files={**units, **record.files}, enabled=enabled)
 
 
 def installed_kind(target: Target) -> Kind | None:

@@ -17,6 +17,7 @@ from edgellm.host.installed_files import (
     read_record,
     refusal,
     remove_files,
+    with_image,
 )
 from edgellm.host.release import Kind
 from edgellm.host.service_unit import SERVICE, STOP_DEADLINE_SECONDS
@@ -35,6 +36,7 @@ def uninstall(target: Target, commands: TargetCommands, *, dry_run: bool) -> Seq
     record = read_record(target)
     if record is None:
         raise ConfigError(_nothing_here(target))
+    record = with_image(target, record)
     if target.is_running_systemd:
         _stop(record, commands, dry_run=dry_run)
     units = [unit for unit in record.enabled if _can_be_disabled(target, unit)]

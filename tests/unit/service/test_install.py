@@ -13,7 +13,18 @@ from edgellm.cli.install import VENV_COMMAND
 from edgellm.cli.main import main
 from edgellm.errors import ConfigError
 from edgellm.host.host_state import HostState
-from edgellm.host.installed_files import OWN_TOOLS, RECORD, UNITS_OF_KIND, Change, read_record, remove_files
+from edgellm.host.installed_files import (
+    IMAGE_MANIFEST,
+    OWN_TOOLS,
+    RECORD,
+    UNIT_FOLDER,
+    UNITS_OF_KIND,
+    Change,
+    digest_of,
+    read_record,
+    remove_files,
+    with_image,
+)
 from edgellm.host.paths import HostPaths
 from edgellm.service.install import Mode, Target, install_files, installed_mode, system_files
 
@@ -53,6 +64,28 @@ def test_what_takes_the_files_off_goes_last(target: Target) -> None:
     install(target)
     removed = [str(change).split()[1] for change in uninstall(target, dry_run=True)]
     assert removed[-2:] == [str(target.root / name) for name in OWN_TOOLS]
+
+
+def test_units_of_a_board_s_image_are_taken_off_with_the_others(target: Target) -> None:
+    install(target)
+    unit = f"{UNIT_FOLDER}/edgellm-first-boot.service"
+    target.path(unit).write_text("[Unit]\n")
+    digest = digest_of(b"[Unit]\n")
+    manifest = target.path(IMAGE_MANIFEST)
+    manifest.parent.mkdir(parents=True)
+    wants = "etc/systemd/system/multi-user.target.wants/edgellm-first-boot.service"
+    files = {unit: {"sha256": digest}, wants: {"link": f"/{unit}"}, "etc/hostname": {"sha256": digest}}
+    manifest.write_text(json.dumps({"files": files}))
+    record = read_record(target)
+    assert record is not None
+    record = with_image(target, record)
+    assert "edgellm-first-boot.service" in record.units
+    assert "edgellm-first-boot.service" in record.enabled
+    removed = {str(change.path) for change in remove_files(target, record)}
+    assert str(target.root / unit) in removed
+    assert str(target.root / "etc/hostname") not in removed
+    manifest.write_text("{")
+    assert with_image(target, record) == record
 
 
 def test_nothing_is_taken_off_while_an_upgrade_is_at_it(
