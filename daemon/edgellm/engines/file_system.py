@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from edgellm.errors import CacheError
@@ -71,12 +72,11 @@ def cache_error(
 
 def unreadable(error: OSError, path: Path) -> CacheError:
     """What it means that ``path`` of the cache cannot be looked into, with the account that it belongs to."""
-    reason = error.strerror or str(error)
-    try:
-        owner = path.lstat().st_uid
-    except OSError:
-        return CacheError(f"{path}: {reason}: check the disk, or set EDGELLM_CACHE_DIR to a folder on another")
-    if error.errno not in _UNWRITABLE:
+    reason, owner = error.strerror or str(error), None
+    if error.errno in _UNWRITABLE:
+        with suppress(OSError):
+            owner = path.lstat().st_uid
+    if owner is None:
         return CacheError(f"{path}: {reason}: check the disk, or set EDGELLM_CACHE_DIR to a folder on another")
     return CacheError(
         f"{path}: {reason} for user {os.geteuid()}: it belongs to user {owner} — chown -R it to the user that runs "

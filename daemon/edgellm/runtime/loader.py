@@ -60,6 +60,7 @@ def load(options: LLMOptions, on_progress: ProgressCallback = ignore_progress) -
     prepared = prepare_bundle(options, on_progress, check=_refuse_speech_alone)
     source, selected, lease = prepared.source, prepared.selected, prepared.lease
     try:
+        on_progress(Progress("load", f"loading {source.model_id}"))
         if selected.kind == "tensorrt":
             loaded = load_tensorrt_bundle(selected.module, lease.directory, source, prepared.draft, options)
         else:
@@ -113,7 +114,6 @@ def prepare_bundle(
     if options.clear_engine_cache:
         store.clear()
     lease = store.prepare(builder, request, allow_build=options.build_on_start, on_progress=on_progress)
-    on_progress(Progress("load", f"loading {source.model_id}"))
     return PreparedBundle(source, request.draft, selected, lease)
 
 

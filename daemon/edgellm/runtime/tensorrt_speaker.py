@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from edgellm.engines.lease import Lease
-from edgellm.engines.progress import ProgressCallback
+from edgellm.engines.progress import Progress, ProgressCallback
 from edgellm.engines.resources.estimate import require_memory
 from edgellm.engines.source import ModelSource
 from edgellm.engines.tensorrt.components import SPEECH_COMPONENTS
@@ -45,6 +45,7 @@ def load_tensorrt_speaker(options: LLMOptions, on_progress: ProgressCallback) ->
 
     prepared = prepare_bundle(options, on_progress, check=check)
     try:
+        on_progress(Progress("load", f"loading {prepared.source.model_id}"))
         return TensorRTSpeaker(prepared.selected.module, prepared.source, prepared.lease)
     except BaseException:
         prepared.lease.close()
