@@ -34,18 +34,22 @@ class EngineContext:
     settings: Settings
     store: Store
 
+    def models(self) -> Iterator[ModelSettings]:
+        """Those that are meant and have an engine; the others: see files_without_engine."""
+        from edgellm.config.model_kind import WITHOUT_TEXT
+        from edgellm.service.model_kinds import kind_of, speaks_on_tensorrt
+
+        for model in self.settings.served_models:
+            if kind_of(model, self.settings) not in WITHOUT_TEXT or speaks_on_tensorrt(model, self.settings):
+                yield model
+
     def requests(
         self, on_progress: ProgressCallback, *, download: bool
     ) -> Iterator[tuple[ModelSettings, Builder, BuildRequest]]:
         """Each model that is meant, with its builder and what is asked of it."""
-        from edgellm.config.model_kind import WITHOUT_TEXT
         from edgellm.service.model_builds import build_of
-        from edgellm.service.model_kinds import kind_of, speaks_on_tensorrt
 
-        for model in self.settings.served_models:
-            has_engine = kind_of(model, self.settings) not in WITHOUT_TEXT or speaks_on_tensorrt(model, self.settings)
-            if not has_engine:  # see files_without_engine
-                continue
+        for model in self.models():
             yield (model, *build_of(model, self.settings, self.store, on_progress, download=download))
 
     def files_without_engine(self, on_progress: ProgressCallback) -> Iterator[tuple[Path, str]]:

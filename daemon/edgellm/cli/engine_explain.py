@@ -11,13 +11,14 @@ from edgellm.cli.engine_build import OPTIONS
 from edgellm.cli.engine_context import MODEL_HELP, EngineContext, print_json
 from edgellm.cli.engine_estimates import estimates_of, print_estimates
 from edgellm.cli.progress_line import ProgressLine
-from edgellm.errors import UsageError
+from edgellm.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
+    from edgellm.config import ModelSettings
     from edgellm.engines.engine_key import Difference, EngineKey
     from edgellm.engines.store import Store
 
-HIT, MISS, DAMAGED = "hit", "miss", "damaged"
+HIT, MISS, DAMAGED, UNKNOWN = "hit", "miss", "damaged", "unknown"
 
 
 def configure(action: str, parser: argparse.ArgumentParser) -> None:
@@ -36,23 +37,55 @@ def configure(action: str, parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace, context: EngineContext) -> int:
+    from edgellm.service.model_builds import wanted_digest
+
     platform = _platform(namespace.as_of)
     if platform and not namespace.models:
         return _explain_upgrade(context.store, platform, as_json=namespace.json)
     answers = []
+    failures = []
     with ProgressLine() as line:
-        for model, builder, request in context.requests(line.show, download=False):
-            key = builder.key(request)
-            answer = _explained(model.source, key.as_of(platform) if platform else key, context.store)
-            entry = context.store.find(key)
-            answer["estimates"] = estimates_of(model, builder, request, context.store, entry)
-            answers.append(answer)
+        for model in context.models():
+            try:
+                answer = _answer(model, context, platform, line)
+            except ModelError as error:
+                failures.append(error)
+                answer = _without_key(model.source, str(error))
+            answers.append({**answer, "wanted": wanted_digest(model)})
     if namespace.json:
         print_json(answers)
     else:
         for answer in answers:
             _print(answer)
+    for failure in failures:  # told of all models, and ends as the first one does
+        raise failure
     return 0
+
+
+def _answer(
+    model: ModelSettings, context: EngineContext, platform: Mapping[str, str], line: ProgressLine
+) -> dict[str, Any]:
+    """Raises ModelError where the model's files say no key."""
+    from edgellm.service.model_builds import build_of
+
+    builder, request = build_of(model, context.settings, context.store, line.show, download=False)
+    key = builder.key(request)
+    answer = _explained(model.source, key.as_of(platform) if platform else key, context.store)
+    answer["estimates"] = estimates_of(model, builder, request, context.store, context.store.find(key))
+    return answer
+
+
+def _without_key(model: str, reason: str) -> dict[str, Any]:
+    return {
+        "model": model,
+        "outcome": UNKNOWN,
+        "key": None,
+        "inputs": {},
+        "engine": None,
+        "problems": [reason],
+        "nearest": None,
+        "estimates": None,
+    }
 
 
 def _explained(model: str, key: EngineKey, store: Store) -> dict[str, Any]:
@@ -102,6 +135,9 @@ def _difference(difference: Difference) -> dict[str, Any]:
 
 
 def _print(answer: Mapping[str, Any]) -> None:
+    if answer["key"] is None:
+        print(f"{answer['outcome'].upper()}  {answer['model']}")
+        return
     print(f"{answer['outcome'].upper()}  {answer['model']}  key {answer['key'][:16]}")
     near = answer["nearest"]
     differing = {entry["input"]: entry["there"] for entry in near["differences"]} if near else {}

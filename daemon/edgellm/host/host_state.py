@@ -43,7 +43,7 @@ class Journey:
     """An upgrade under way: from which release to which, and how far it is. ``to_release`` is known once staged.
 
     ``source`` is None for a release that is here. ``interrupted`` says that the machine started again in between, and
-    that ``from_release`` serves since.
+    that ``from_release`` serves since. ``prepared`` says that ``to_release`` lies beside it and waits.
     """
 
     from_release: Release
@@ -56,6 +56,7 @@ class Journey:
     interrupted: bool = False
     floor: str | None = None
     pinned_engines: Sequence[str] = field(default=())
+    prepared: bool = False
 
     def at(self, step: Step, state: StepState) -> Journey:
         return replace(self, steps=(*self.steps, (step, state)))
@@ -65,6 +66,11 @@ class Journey:
 
     def has_begun(self, step: Step) -> bool:
         return (step, StepState.BEGUN) in self.steps
+
+    @property
+    def waits(self) -> bool:
+        """What serves was left alone until now, and nothing is cut short by a boot."""
+        return self.prepared and not self.has_begun(Step.DRAINED)
 
     @property
     def last(self) -> str:
@@ -86,6 +92,7 @@ class Journey:
             "interrupted": self.interrupted,
             "floor": self.floor,
             "pinned_engines": list(self.pinned_engines),
+            "prepared": self.prepared,
             "steps": [{"step": step.value, "state": state.value} for step, state in self.steps],
         }
 
@@ -102,6 +109,7 @@ class Journey:
             bool(value["interrupted"]),
             value["floor"],
             tuple(str(name) for name in value["pinned_engines"]),
+            bool(value.get("prepared", False)),  # releases before this one wrote none
         )
 
 

@@ -68,8 +68,11 @@ class Upgrade:
 
     # What is asked for
 
-    def to_source(self, source: Source, text: str, *, keep: int, config_file: Path | None = None) -> UpgradeReport:
-        """Raises an UpgradeError for what is refused before anything has changed."""
+    def to_source(
+        self, source: Source, text: str, *, keep: int, config_file: Path | None = None, only_prepare: bool = False
+    ) -> UpgradeReport:
+        """With ``only_prepare`` it is put beside the one that serves, and no more. Raises an UpgradeError for what is
+        refused before anything has changed."""
         self.settle()
         current = self._releases.current()
         known = self._releases.identify(source)
@@ -83,7 +86,7 @@ class Upgrade:
             self._refuse_without_room(source)
         config_text = None if config_file is None else str(config_file.absolute())
         journey = Journey(current, text, keep, config_file=config_text, floor=source.floor)
-        return self._travel(journey, source)
+        return self._prepare(journey, source) if only_prepare else self._travel(journey, source)
 
     def first(self, source: Source) -> UpgradeReport:
         """Install from the source where nothing is installed yet. Doing it again goes on. Raises an UpgradeError."""
@@ -129,7 +132,7 @@ class Upgrade:
         self._on_step(StepReport(step, StepState.DONE, name, time.monotonic() - began))
         return done
 
-    def back_to(self, wanted: str | None, *, keep: int) -> UpgradeReport:
+    def back_to(self, wanted: str | None, *, keep: int, only_prepare: bool = False) -> UpgradeReport:
         """To a release that was kept; None is the one that served before. Raises an UpgradeError."""
         self.settle()
         current = self._releases.current()
@@ -142,7 +145,34 @@ class Upgrade:
             what = "no earlier release" if wanted is None else f"no release {wanted}"
             raise ReleaseSourceError(f"{what} is kept on this machine — kept are: {names}")
         self._refuse_below_floor(chosen[0].version)
-        return self._travel(Journey(current, None, keep, to_release=chosen[0], is_rollback=True), None)
+        journey = Journey(current, None, keep, to_release=chosen[0], is_rollback=True)
+        return self._prepare(journey, None) if only_prepare else self._travel(journey, None)
+
+    def prewarm(self) -> UpgradeReport:
+        """Fetch, import and build what the prepared release needs, while the other serves. Raises an UpgradeError."""
+        journey = self._state.journey()
+        if journey is None or not journey.waits:
+            raise UpgradeError("no release is prepared on this machine — give one: edgellm upgrade SOURCE --prepare")
+        if not journey.has_done(Step.STAGED):
+            try:
+                journey = self._take(replace(journey, steps=()), Step.STAGED, lambda one: self._stage(one, None))
+            except (EdgeLLMError, KeyboardInterrupt) as error:
+                return self._return(self._state.journey() or journey, Step.STAGED, _reason(error))
+        return _prepared(journey)
+
+    def abandon(self) -> UpgradeReport:
+        """Undo what was begun, so that the release of before serves; only where nothing but its end is missing it is
+        finished."""
+        journey = self._state.journey()
+        if journey is None:
+            current = self._releases.current()
+            return UpgradeReport("unchanged", current.id, None, current.id)
+        if journey.has_done(Step.SMOKE):
+            return self._arrived(journey)
+        last = journey.steps[-1][0] if journey.steps else Step.STAGED
+        if journey.interrupted:  # the boot has put it back
+            journey = replace(journey, steps=())
+        return self._return(journey, last, None)
 
     def resume(self, open_again: Callable[[str], Source]) -> UpgradeReport:
         """Go on where the last one was interrupted."""
@@ -166,6 +196,8 @@ class Upgrade:
         if journey.has_done(Step.SMOKE):
             return self._arrived(journey)
         self._put_back(journey)
+        if journey.waits:
+            return None
         self._state.write_journey(replace(journey, interrupted=True))
         return UpgradeReport(
             "returned",
@@ -187,6 +219,16 @@ class Upgrade:
 
     # The way
 
+    def _prepare(self, journey: Journey, source: Source | None) -> UpgradeReport:
+        self._state.write_journey(journey)
+        try:
+            journey = self._begin(journey, Step.STAGED)
+            journey = replace(self._put_beside(journey, source), prepared=True)
+            self._state.write_journey(journey)
+        except (EdgeLLMError, KeyboardInterrupt) as error:
+            return self._return(self._state.journey() or journey, Step.STAGED, _reason(error))
+        return _prepared(journey)
+
     def _travel(self, journey: Journey, source: Source | None) -> UpgradeReport:
         self._state.write_journey(journey)
         step = Step.STAGED
@@ -201,15 +243,17 @@ class Upgrade:
             ):
                 journey = self._take(journey, step, work)
         except (EdgeLLMError, KeyboardInterrupt) as error:
-            present = self._state.journey() or journey
-            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-            return self._return(present, step, reason)
+            return self._return(self._state.journey() or journey, step, _reason(error))
         return self._arrived(journey)
 
-    def _take(self, journey: Journey, step: Step, work: Callable[[Journey], Journey]) -> Journey:
+    def _begin(self, journey: Journey, step: Step) -> Journey:
         journey = journey.at(step, StepState.BEGUN)
         self._state.write_journey(journey)
         self._report(journey, step, StepState.BEGUN)
+        return journey
+
+    def _take(self, journey: Journey, step: Step, work: Callable[[Journey], Journey]) -> Journey:
+        journey = self._begin(journey, step)
         began = time.monotonic()
         journey = work(journey).at(step, StepState.DONE)
         self._state.write_journey(journey)
@@ -220,6 +264,11 @@ class Upgrade:
         self._on_step(StepReport(step, state, journey.to_release.id if journey.to_release else None, seconds))
 
     def _stage(self, journey: Journey, source: Source | None) -> Journey:
+        journey = self._put_beside(journey, source)
+        self._releases.prewarm(_known(journey))
+        return journey
+
+    def _put_beside(self, journey: Journey, source: Source | None) -> Journey:
         self._unit.refuse_masked()
         release = journey.to_release
         if release is None or not self._releases.is_staged(release):
@@ -236,11 +285,12 @@ class Upgrade:
                 raise UpgradeError(f"{release.id} refuses the configuration: {checked.last_words}")
         if source is not None and source.extras is not None:
             bring_extras(source.extras, self._paths)
+        if journey.prepared:  # engines that came since are not of the release that serves
+            return journey
         ours = {*journey.pinned_engines, *(name for one in self._state.releases() for name in one.pinned_engines)}
         pinned = pin_present(self._releases, journey.from_release, ours)
         journey = replace(journey, pinned_engines=sorted({*journey.pinned_engines, *pinned}))
         self._state.write_journey(journey)
-        self._releases.prewarm(release)
         return journey
 
     def _drain(self, journey: Journey) -> Journey:
@@ -322,10 +372,11 @@ class Upgrade:
 
     # The way back
 
-    def _return(self, journey: Journey, step: Step, reason: str) -> UpgradeReport:
-        journal = self._unit.journal() if journey.has_begun(Step.DRAINED) else ()
+    def _return(self, journey: Journey, step: Step, reason: str | None) -> UpgradeReport:
+        """Nothing failed where there is no reason: it was asked for."""
+        journal = self._unit.journal() if journey.has_begun(Step.DRAINED) and reason is not None else ()
         serving: str | None = journey.from_release.id
-        result, code = "returned", UpgradeReturnedError.exit_code
+        result, code = ("abandoned", 0) if reason is None else ("returned", UpgradeReturnedError.exit_code)
         try:
             if journey.has_begun(Step.DRAINED):
                 self._unit.stop()
@@ -339,7 +390,7 @@ class Upgrade:
                 self._put_back(journey)
         except EdgeLLMError as error:
             serving, result, code = None, "down", ServiceDownError.exit_code
-            reason = f"{reason}; and {journey.from_release.id} does not serve again: {error}"
+            reason = f"{reason or 'abandoned'}; and {journey.from_release.id} does not serve again: {error}"
         self._forget_unused(journey)
         report = UpgradeReport(
             result,
@@ -403,3 +454,12 @@ class Upgrade:
 def _known(journey: Journey) -> Release:
     assert journey.to_release is not None  # noqa: S101  # staging is done
     return journey.to_release
+
+
+def _prepared(journey: Journey) -> UpgradeReport:
+    serving = journey.from_release.id
+    return UpgradeReport("prepared", serving, _known(journey).id, serving)
+
+
+def _reason(error: BaseException) -> str:
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)

@@ -32,7 +32,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeReport:
-    """``result`` is upgraded, rolled_back, unchanged, installed, started, returned or down.
+    """``result`` is upgraded, rolled_back, prepared, abandoned, unchanged, installed, started, returned or down.
 
     ``serving`` is the release that answers.
     """
@@ -75,4 +75,5 @@ def report_line(value: Mapping[str, Any]) -> str:
             if value["seconds"] is None
             else (f"{value['step']:<9} {release}: done ({value['seconds']:.1f} s)")
         )
-    return f"{value['result']}: {value['serving'] or 'nothing'} serves"
+    beside = f"{value['to']} is beside it; " if value["result"] == "prepared" else ""
+    return f"{value['result']}: {beside}{value['serving'] or 'nothing'} serves"

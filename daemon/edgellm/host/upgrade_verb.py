@@ -54,7 +54,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="install from SOURCE in this mode, where edgellm is not installed yet",
     )
     parser.add_argument("--list", action="store_true", help="show the releases that are kept, and the last upgrade")
-    parser.add_argument("--resume", action="store_true", help="go on with an upgrade that was interrupted")
+    parser.add_argument(
+        "--prepare",
+        action="store_true",
+        help="only put SOURCE, or the release of --rollback, beside the one that serves",
+    )
+    parser.add_argument(
+        "--prewarm", action="store_true", help="fetch, import and build what the prepared release needs"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with an upgrade that was prepared, or interrupted")
+    parser.add_argument(
+        "--abandon",
+        action="store_true",
+        help="undo an upgrade that was prepared, or interrupted: what served before serves",
+    )
     parser.add_argument(
         "--recover",
         action="store_true",
@@ -94,7 +107,9 @@ def run(namespace: argparse.Namespace) -> int:
             ("SOURCE", namespace.source is not None),
             ("--rollback", namespace.rollback is not None),
             ("--list", namespace.list),
+            ("--prewarm", namespace.prewarm),
             ("--resume", namespace.resume),
+            ("--abandon", namespace.abandon),
             ("--recover", namespace.recover),
             ("--raise-floor", namespace.raise_floor is not None),
         )
@@ -105,6 +120,8 @@ def run(namespace: argparse.Namespace) -> int:
         raise UsageError(f"{said} — see edgellm upgrade --help")
     if os.geteuid() != 0:
         raise ConfigError("edgellm upgrade changes the system — run it as root")
+    if namespace.prepare and (namespace.install is not None or not {"SOURCE", "--rollback"} & {*chosen}):
+        raise UsageError("--prepare needs a SOURCE or --rollback, and edgellm installed — see edgellm upgrade --help")
     if namespace.install is not None and namespace.source is None:
         raise UsageError("--install needs a SOURCE — see edgellm upgrade --help")
     paths = HostPaths()
@@ -131,15 +148,21 @@ def _go(namespace: argparse.Namespace, paths: HostPaths, upgrade: Upgrade) -> Up
         return upgrade.recover()
     if namespace.resume:
         return upgrade.resume(lambda text: open_source(text, kind, paths, sha256=namespace.sha256))
+    if namespace.prewarm:
+        return upgrade.prewarm()
+    if namespace.abandon:
+        return upgrade.abandon()
     if namespace.rollback is not None:
-        return upgrade.back_to(namespace.rollback or None, keep=namespace.keep)
+        return upgrade.back_to(namespace.rollback or None, keep=namespace.keep, only_prepare=namespace.prepare)
     if namespace.config is not None and not namespace.config.is_file():
         raise ConfigError(f"--config {namespace.config} is not there")
     source = open_source(namespace.source, kind, paths, sha256=namespace.sha256)
     if namespace.install is not None:
         return upgrade.first(source)
     text = namespace.source if source.pinned_name else str(Path(namespace.source).absolute())
-    return upgrade.to_source(source, text, keep=namespace.keep, config_file=namespace.config)
+    return upgrade.to_source(
+        source, text, keep=namespace.keep, config_file=namespace.config, only_prepare=namespace.prepare
+    )
 
 
 def _raise_floor(state: HostState, text: str, releases: Releases) -> int:
@@ -178,7 +201,10 @@ def _list(state: HostState, releases: Releases, *, as_json: bool) -> int:
         print(f"{one.id}  {'kept' if one.id in here else 'gone from the disk'}")
     if floor is not None:
         print(f"versions older than {floor} are refused")
-    if journey is not None:
+    if journey is not None and journey.waits:
+        release = "a release" if journey.to_release is None else journey.to_release.id
+        print(f"{release} is prepared: edgellm upgrade --resume goes on, --abandon undoes it")
+    elif journey is not None:
         print(f"an upgrade was interrupted at {journey.last}: edgellm upgrade --resume goes on")
     if last is not None:
         print(": ".join(["last", *(str(last[name]) for name in ("result", "reason") if last.get(name))]))

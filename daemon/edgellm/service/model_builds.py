@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +15,7 @@ from edgellm.engines.progress import ProgressCallback
 from edgellm.engines.source import resolve
 from edgellm.engines.store import Store
 from edgellm.runtime import modules
-from edgellm.runtime.engine_builders import build_request, builder_for
+from edgellm.runtime.engine_builders import available_builders, build_profile, build_request, builder_for
 from edgellm.runtime.llm_options import ContextCacheConfig, LLMOptions, SpeculativeConfig
 
 # Settings that decide what a TensorRT engine is compiled for, or how it is launched; LLM's arguments of these names.
@@ -50,6 +52,25 @@ def build_of(
     kind = "native" if selected is None else modules.runtime_for(choice, selected, source).kind
     options.refuse_unsupported(kind)
     return builder_for(kind, options=options, cache_dir=settings.cache_dir), build_request(options, source, find, kind)
+
+
+def wanted_digest(model: ModelSettings) -> str:
+    """The same on every machine that asks for the same engine by the same name. Needs no file of the model: where those
+    are absent, no key can be made yet.
+    """
+    options = build_options(model)
+    selected = None if model.runtime == "native" else modules.select_runtime(model.runtime)
+    kind = "native" if selected is None else selected.kind
+    wanted = {
+        "runtime": kind,
+        "source": model.source,
+        "draft": options.speculative.model,
+        "profile": dict(build_profile(options, kind).keyed(kind)),
+        # A GGUF file is built for the native runtime also where another is selected: what a machine has is in it whole.
+        "platform": {name: dict(builder.fingerprint.keyed) for name, builder in available_builders().items()},
+    }
+    text = json.dumps(wanted, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def build_options(model: ModelSettings) -> LLMOptions:

@@ -226,3 +226,21 @@ def test_an_ambiguous_key_names_its_candidates(engine: Command, gguf: Path, chec
     assert f"may be {one['name']} or {other.name}" in engine("show", one["key"][:8], code=64)
     assert "unreadable" in engine("list")
     assert "schema_version" in engine("show", other.name, code=65)
+
+
+def test_explain_tells_of_every_model_also_where_files_of_one_are_absent(
+    engine: Command, gguf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone.gguf"
+    config = tmp_path / "edgellm.toml"
+    config.write_text(f'[[models]]\nname = "a"\nsource = "{gone}"\n[[models]]\nname = "b"\nsource = "{gguf}"\n')
+    words = ("explain", "--config", str(config))
+    absent, there = engine.json(*words, code=66)
+    assert (absent["outcome"], absent["key"], absent["engine"]) == ("unknown", None, None)
+    assert str(gone) in absent["problems"][0]
+    assert (there["outcome"], len(there["key"])) == ("miss", 64)
+    assert str(gone) in engine(*words, code=66)
+    # What is wanted has a name before its files are there, and keeps it.
+    assert len({absent["wanted"], there["wanted"]}) == 2
+    write_gguf(gone, VARIANTS["llama"], "Q8_0")
+    assert engine.json(*words)[0]["wanted"] == absent["wanted"]

@@ -329,3 +329,68 @@ def test_one_at_a_time(machine: Machine) -> None:
     ):
         pass
     assert machine.paths.state.stat().st_mode & 0o777 == 0o700
+
+
+def prepared(machine: Machine) -> UpgradeReport:
+    return machine.upgrade().to_source(Source(Kind.VENV), "wheel", keep=2, only_prepare=True)
+
+
+def test_a_prepared_release_waits_beside_the_one_that_serves(machine: Machine) -> None:
+    report = prepared(machine)
+    assert (report.result, report.to_release, report.serving) == ("prepared", NEW.id, OLD.id)
+    assert (machine.disk.current, machine.configuration) == (OLD, BEFORE)
+    assert set(machine.disk.staged) == {OLD.id, NEW.id}
+    assert machine.upgrade().recover() is None, "a boot leaves it as it is"
+    assert machine.upgrade().prewarm().result == "prepared"
+    assert machine.upgrade().prewarm().result == "prepared"
+    assert machine.disk.current == OLD
+    machine.steps.clear()
+    assert machine.upgrade().resume(lambda text: Source(Kind.VENV)).result == "upgraded"
+    assert next(one.step.value for one in machine.steps if one.seconds is not None) == "drained"
+    assert machine.disk.current == NEW
+
+
+def test_a_kept_release_is_prepared_too(machine: Machine) -> None:
+    machine.go()
+    assert machine.upgrade().back_to(None, keep=2, only_prepare=True).result == "prepared"
+    assert machine.disk.current == NEW
+    assert machine.upgrade().resume(lambda text: Source(Kind.VENV)).result == "rolled_back"
+    assert (machine.disk.current.id, machine.configuration) == (OLD.id, BEFORE)
+
+
+def test_what_was_prepared_in_vain_takes_no_room(machine: Machine) -> None:
+    with pytest.raises(UpgradeError, match="no release is prepared"):
+        machine.upgrade().prewarm()
+    prepared(machine)
+    machine.disk.fails_at = "prewarm"
+    report = machine.upgrade().prewarm()
+    assert (report.result, report.step, report.reason) == ("returned", "staged", "no room for the engine")
+    assert (machine.disk.staged, machine.disk.pinned) == ({OLD.id: OLD}, set())
+    machine.disk.fails_at = ""
+    prepared(machine)
+    report = machine.upgrade().abandon()
+    assert (report.result, report.serving, report.exit_code) == ("abandoned", OLD.id, 0)
+    assert (machine.disk.staged, machine.disk.pinned) == ({OLD.id: OLD}, set())
+    assert machine.upgrade().abandon().result == "unchanged"
+    prepared(machine)
+    assert machine.go(NEWER).result == "upgraded"
+    assert set(machine.disk.staged) == {OLD.id, NEWER.id}
+
+
+@pytest.mark.parametrize("has_booted", [True, False])
+@pytest.mark.parametrize("write", range(2, WRITES + 1))
+def test_what_was_cut_anywhere_can_be_abandoned(machine: Machine, write: int, has_booted: bool) -> None:
+    machine.cut_at(write, before_it=False)
+    with pytest.raises(PowerCutError):
+        machine.go()
+    machine.power_returns()
+    if has_booted:
+        machine.upgrade().recover()
+    report = machine.upgrade().abandon()
+    # What a smoke chat was answered by is kept: nothing but its end was missing.
+    is_new = machine.disk.current == NEW
+    assert is_new == (write >= WRITES - 2)
+    assert report.result == ("abandoned" if not is_new else "unchanged" if has_booted else "upgraded")
+    assert machine.configuration == (AFTER if is_new else BEFORE)
+    assert machine.state.journey() is None
+    assert is_new or set(machine.disk.staged) == {OLD.id}
