@@ -107,7 +107,9 @@ if [ -n "$key" ]; then
     chmod 755 "$trusted"
     chmod 644 "$trusted"/*.pub
 fi
-if [ -f /usr/local/lib/edgellm/installed.json ]; then
+# The record alone is what an uninstall that was cut short leaves.
+if [ -f /usr/local/lib/edgellm/installed.json ] && { [ -f /usr/local/lib/systemd/system/edgellm.service ] ||
+    [ -f /usr/share/containers/systemd/edgellm.container ]; }; then
     exec python3 -I host.pyz upgrade "$here"
 fi
 if [ -z "$mode" ]; then

@@ -97,7 +97,8 @@ def _system(board: Board, inputs: Inputs) -> Iterator[Entry]:
         yield Entry(name, "system", content, mode=file.mode)
     units = [name for name in files if name.startswith(f"{UNITS}/") and name.endswith(".service")]
     wanted = [name for name in units if b"[Install]" in files[name].content]
-    yield Entry(RECORD, "system", record_of(inputs.mode, files, [name.rpartition("/")[2] for name in wanted]))
+    record = record_of(inputs.mode, files, [name.rpartition("/")[2] for name in wanted])
+    yield Entry(RECORD, "system", record.as_bytes())
     yield from map(_wanted, wanted)
 
 

@@ -63,7 +63,7 @@ def _make_it_count(mode: Mode, target: Target, files: Mapping[str, SystemFile], 
 
     commands.run_for_root("systemd-sysusers", *_files_in("sysusers.d", files))
     commands.run_for_root("systemd-tmpfiles", "--create", *_files_in("tmpfiles.d", files))
-    units = units_to_enable(target, [*UNITS, *HOST_UNITS] if mode.value == "venv" else HOST_UNITS)
+    units = units_to_enable(mode, target, [*UNITS, *HOST_UNITS] if mode.value == "venv" else HOST_UNITS)
     for masked in filter(target.is_masked, units):
         note(f"{masked} is masked, and was not enabled — systemctl unmask {masked}, then run this again")
     units = [unit for unit in units if not target.is_masked(unit)]

@@ -5,21 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from edgellm.durable_file import write_durably
 from edgellm.errors import ConfigError
 from edgellm.host.release import Kind
 from edgellm.host.target import Target
 
 RECORD = "usr/local/lib/edgellm/installed.json"
+RECORD_MODE = 0o644
 IMAGE_MANIFEST = "usr/share/edgellm/image/manifest.json"  # of image/build
 IMAGE_UNITS_FOLDER = "usr/local/lib/systemd/"
 UNIT_FOLDER = "usr/local/lib/systemd/system"
 QUADLET_FOLDER = "usr/share/containers/systemd"
 HOST_TOOL = "usr/local/lib/edgellm/host.pyz"
-OWN_TOOLS = ("usr/local/bin/edgellm", HOST_TOOL)
+COMMAND = "usr/local/bin/edgellm"
+OWN_TOOLS = (COMMAND, HOST_TOOL)
 NAME = "edgellm"
 # What makes a system one of that kind, also where the record was lost.
 UNITS_OF_KIND: Mapping[Kind, Sequence[str]] = {
@@ -47,16 +50,21 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class InstalledRecord:
     """``files`` are names below the root with their digests, ``enabled`` the units that an installation enabled once:
-    whether they still are is the administrator's."""
+    whether they still are is the administrator's. ``is_being_removed``: an uninstall began, and may have disabled
+    every unit."""
 
     kind: Kind
     version: str
     files: Mapping[str, str] = field(default_factory=dict)
     enabled: Sequence[str] = ()
+    is_being_removed: bool = False
 
     def as_bytes(self) -> bytes:
-        content = {"version": self.version, "mode": self.kind.value, "enabled": sorted(self.enabled)}
-        return (json.dumps({**content, "files": dict(self.files)}, indent=1) + "\n").encode()
+        content: dict[str, object] = {"version": self.version, "mode": self.kind.value}
+        if self.is_being_removed:
+            content["being_removed"] = True
+        content |= {"enabled": sorted(self.enabled), "files": dict(self.files)}
+        return (json.dumps(content, indent=1) + "\n").encode()
 
     @property
     def units(self) -> Sequence[str]:
@@ -73,7 +81,8 @@ def read_record(target: Target) -> InstalledRecord | None:
         kind, version = Kind(record["mode"]), str(record.get("version", ""))
         # Installations that did not write it down had enabled every unit.
         enabled = record["enabled"] if "enabled" in record else _own_units(files, ".service")
-        found = InstalledRecord(kind, version, files, [str(unit) for unit in enabled])
+        units = [str(unit) for unit in enabled]
+        found = InstalledRecord(kind, version, files, units, record.get("being_removed") is True)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -104,22 +113,39 @@ def with_image(target: Target, record: InstalledRecord) -> InstalledRecord:
 
 
 def installed_kind(target: Target) -> Kind | None:
-    """By the record, and by the units of a kind where there is none."""
+    """By the units of a kind that are there: a record without them is what was left of an installation."""
     record = read_record(target)
-    if record is not None:
-        return record.kind
-    for kind, names in UNITS_OF_KIND.items():
-        if any(target.path(name).exists() for name in names):
+    kinds = sorted(UNITS_OF_KIND, key=lambda kind: record is None or kind is not record.kind)
+    for kind in kinds:
+        if any(target.path(name).exists() for name in UNITS_OF_KIND[kind]):
             return kind
     return None
 
 
-def remove_files(target: Target, record: InstalledRecord, *, dry_run: bool = False) -> list[Change]:
+def write_record(target: Target, record: InstalledRecord) -> None:
+    """Raises ConfigError."""
+    write_file(target, RECORD, record.as_bytes(), RECORD_MODE)
+
+
+def write_file(target: Target, name: str, content: bytes, mode: int) -> None:
+    """Raises ConfigError."""
+    path = target.entry(name)
+    try:
+        # Folders are everybody's to look into, whatever the caller's umask.
+        for folder in reversed([one for one in path.parents if not one.exists()]):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
+        write_durably(path, content, mode)
+    except OSError as error:
+        raise refusal(target, name, error) from None
+
+
+def remove_files(target: Target, record: InstalledRecord, *, dry_run: bool = False) -> Iterator[Change]:
     """Remove what was installed, and the record. Configuration, credentials, models and the user stay. Raises
     ConfigError."""
     # What this is done with goes last: cut short, it can be run again.
     names = sorted(record.files, key=lambda name: name in OWN_TOOLS)
-    changes = remove(target, names, record.files, dry_run=dry_run)
+    yield from remove(target, names, record.files, dry_run=dry_run)
     if not dry_run:
         path = target.entry(RECORD)
         try:
@@ -127,13 +153,13 @@ def remove_files(target: Target, record: InstalledRecord, *, dry_run: bool = Fal
             _remove_empty_folders(path.parent)
         except OSError as error:
             raise refusal(target, RECORD, error) from None
-    return changes
 
 
-def remove(target: Target, names: Iterable[str], digests: Mapping[str, str], *, dry_run: bool = False) -> list[Change]:
+def remove(
+    target: Target, names: Iterable[str], digests: Mapping[str, str], *, dry_run: bool = False
+) -> Iterator[Change]:
     """Files that somebody changed since are kept: what is in them may be wanted. A unit is set aside under another
     name, so that it is none any more."""
-    changes = []
     for name in names:
         path = target.entry(name)
         try:
@@ -144,17 +170,16 @@ def remove(target: Target, names: Iterable[str], digests: Mapping[str, str], *, 
                 if not dry_run:
                     path.unlink()
                     _remove_empty_folders(path.parent)
-                changes.append(Change("removed", target.shown(name)))
+                yield Change("removed", target.shown(name))
             elif name.startswith(READ_FOLDERS):
                 aside = _free_name(path)
                 if not dry_run:
                     path.rename(aside)
-                changes.append(Change("kept", target.shown(name), f"changed since: now {aside.name}, and no unit"))
+                yield Change("kept", target.shown(name), f"changed since: now {aside.name}, and no unit")
             else:
-                changes.append(Change("kept", target.shown(name), "changed since"))
+                yield Change("kept", target.shown(name), "changed since")
         except OSError as error:
             raise refusal(target, name, error) from None
-    return changes
 
 
 def _own_units(names: Iterable[str], *suffixes: str) -> list[str]:

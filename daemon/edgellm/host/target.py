@@ -51,7 +51,7 @@ class Target:
                 continue
             links += 1
             if links > LINKS_MAX:
-                raise ConfigError(f"{self.root / name.lstrip('/')}: {os.strerror(errno.ELOOP)}")
+                raise ConfigError(f"{self.shown(name)}: {os.strerror(errno.ELOOP)}")
             if link.startswith("/"):
                 found.clear()
             left += link.split("/")[::-1]

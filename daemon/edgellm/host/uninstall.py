@@ -1,11 +1,13 @@
 """Uninstall: stops what runs, takes units and files off, and says at its end what went wrong.
 
-It needs nothing of the release itself, whose image or environment may be gone.
+It needs nothing of the release itself, whose image or environment may be gone. The record says from the first change on
+that it is being removed: an uninstall that was cut short is completed by another, or undone by an installation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 
 from edgellm.errors import ConfigError
 from edgellm.host.installed_files import (
@@ -18,6 +20,7 @@ from edgellm.host.installed_files import (
     refusal,
     remove_files,
     with_image,
+    write_record,
 )
 from edgellm.host.release import Kind
 from edgellm.host.service_unit import SERVICE, STOP_DEADLINE_SECONDS
@@ -30,25 +33,40 @@ DRAIN_SECONDS = 85  # that podman gives a server to end, as the unit does
 RUNNING_STATES = ("active", "activating", "reloading", "deactivating", "refreshing")
 
 
-def uninstall(target: Target, commands: TargetCommands, *, dry_run: bool) -> Sequence[Change]:
-    """Configuration, credentials, models and the user stay. ``commands`` has what went wrong. Raises ConfigError, with
-    nothing removed, where there is nothing or the server goes on."""
+def uninstall(target: Target, commands: TargetCommands, *, dry_run: bool) -> Iterator[Change]:
+    """Each change as it is done. Configuration, credentials, models and the user stay. ``commands`` has what went
+    wrong. Raises ConfigError, with nothing removed, where there is nothing or the server goes on."""
     record = read_record(target)
     if record is None:
         raise ConfigError(_nothing_here(target))
+    if target.is_running_systemd:
+        _stop(with_image(target, record), commands, dry_run=dry_run)
+    if not dry_run:
+        write_record(target, replace(record, is_being_removed=True))
     record = with_image(target, record)
+    try:
+        units = [unit for unit in record.enabled if _can_be_disabled(target, unit)]
+        if units:
+            commands.run_for_root("systemctl", "--quiet", "disable", *units)
+        yield from _remove_wants(target, record, dry_run=dry_run)
+        yield from remove_files(target, record, dry_run=dry_run)
+    except ConfigError as error:
+        raise ConfigError(_halfway(target, record, str(error))) from None
+    finally:
+        if target.is_running_systemd:
+            commands.run("systemctl", "daemon-reload")
     if target.is_running_systemd:
-        _stop(record, commands, dry_run=dry_run)
-    units = [unit for unit in record.enabled if _can_be_disabled(target, unit)]
-    if units:
-        commands.run_for_root("systemctl", "--quiet", "disable", *units)
-    changes = [*_remove_wants(target, record, dry_run=dry_run), *remove_files(target, record, dry_run=dry_run)]
-    if target.is_running_systemd:
-        commands.run("systemctl", "daemon-reload")
         failed = [unit for unit in record.units if _state(commands, unit) == "failed"]
         if failed:
             commands.run("systemctl", "reset-failed", *failed)
-    return changes
+
+
+def _halfway(target: Target, record: InstalledRecord, cause: str) -> str:
+    root = "" if target.is_host else f" --root {target.root}"
+    return (
+        f"edgellm is disabled, and removed in part only: {cause} — mend that, then run edgellm uninstall{root} "
+        f"again, or edgellm install --mode {record.kind.value}{root} to have it back"
+    )
 
 
 def _nothing_here(target: Target) -> str:
@@ -69,8 +87,8 @@ def _can_be_disabled(target: Target, unit: str) -> bool:
 
 
 def _remove_wants(target: Target, record: InstalledRecord, *, dry_run: bool) -> Iterator[Change]:
-    """Of units that were masked when they were enabled already: systemd disables none of those."""
-    for unit in filter(target.is_masked, record.enabled):
+    """What systemd left: it disables no unit that is masked or whose file is gone, and may be missing or fail."""
+    for unit in record.enabled:
         for folder in sorted(target.path(ADMINISTRATORS_UNITS).glob("*.wants")):
             name = f"{ADMINISTRATORS_UNITS}/{folder.name}/{unit}"
             link = target.entry(name)

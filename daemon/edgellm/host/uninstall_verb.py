@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from contextlib import nullcontext
 
+from edgellm.errors import ConfigError
 from edgellm.host.host_state import HostState
 from edgellm.host.paths import HostPaths
 from edgellm.host.target_commands import TargetCommands, add_target_options, note, show_changes, target_of
@@ -22,5 +23,6 @@ def run(namespace: argparse.Namespace) -> int:
     is_alone = nullcontext() if dry_run or not target.is_host else HostState(HostPaths(target.root)).locked()
     with is_alone:
         show_changes(uninstall(target, commands, dry_run=dry_run), dry_run=dry_run)
-    commands.require_none_failed()
+    if commands.problems:
+        raise ConfigError(f"edgellm is removed, but {'; '.join(commands.problems)}")
     return 0

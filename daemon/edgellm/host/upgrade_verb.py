@@ -19,12 +19,14 @@ from edgellm.errors import (
     UsageError,
 )
 from edgellm.host.host_state import HostState
+from edgellm.host.installed_files import installed_kind as kind_of_units
 from edgellm.host.installed_mode import installed_kind, releases_of, releases_of_kind
 from edgellm.host.option_types import duration, named_path, whole_number
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind
 from edgellm.host.releases import Releases
 from edgellm.host.source import open_source
+from edgellm.host.target import Target
 from edgellm.host.upgrade import KEPT_RELEASES, READY_DEADLINE_SECONDS, Upgrade
 from edgellm.host.upgrade_report import StepReport, UpgradeReport, report_line
 from edgellm.host.versions import Version
@@ -129,7 +131,7 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.raise_floor is not None:
         return _raise_floor(state, namespace.raise_floor, releases_of(paths))
     releases = releases_of(paths) if namespace.install is None else releases_of_kind(Kind(namespace.install), paths)
-    if namespace.install is not None and paths.installed_record.exists():
+    if namespace.install is not None and kind_of_units(Target(paths.root)) is not None:
         raise ConfigError("edgellm is installed here already — leave --install out, to upgrade it")
     if namespace.list:
         return _list(state, releases, as_json=namespace.json)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from edgellm.cli.install import VENV_COMMAND
+from edgellm.cli.install import HOST_UNITS, VENV_COMMAND
 from edgellm.cli.main import main
 from edgellm.errors import ConfigError
 from edgellm.host.host_state import HostState
@@ -24,6 +29,7 @@ from edgellm.host.installed_files import (
     read_record,
     remove_files,
     with_image,
+    write_record,
 )
 from edgellm.host.paths import HostPaths
 from edgellm.service.install import Mode, Target, install_files, installed_mode, system_files
@@ -51,7 +57,7 @@ def install(target: Target, mode: Mode = Mode.VENV, *, gpu: bool = False, dry_ru
 def uninstall(target: Target, *, dry_run: bool = False) -> list[Change]:
     record = read_record(target)
     assert record is not None
-    return remove_files(target, record, dry_run=dry_run)
+    return list(remove_files(target, record, dry_run=dry_run))
 
 
 def files_of(target: Target) -> dict[str, bytes]:
@@ -441,3 +447,157 @@ def test_what_is_said_of_the_running_host_names_no_folder_of_a_container(target:
     uninstall(target)
     with pytest.raises(ConfigError, match=r"^/etc/passwd: "):
         install(target, Mode.CONTAINER)
+
+
+@pytest.fixture
+def boards(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Target]:
+    """Copies of the target, links and all."""
+
+    def make() -> Target:
+        folder = tmp_path_factory.mktemp("board") / "root"
+        shutil.copytree(target.root, folder, symlinks=True)
+        return Target(folder)
+
+    return make
+
+
+def wants_of(target: Target) -> set[str]:
+    return {path.name for path in target.path("etc/systemd/system").glob("*.wants/*") if path.is_symlink()}
+
+
+@needs_systemd
+@pytest.mark.parametrize("mode", list(Mode))
+def test_an_uninstall_that_was_killed_after_it_disabled_the_units_is_undone_by_an_install(
+    target: Target, mode: Mode, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = ("--root", str(target.root))
+    assert run_by_name(capsys, "install", "--mode", mode.value, *root)[0] == 0
+    enabled, before = wants_of(target), files_of(target)
+    programs = tmp_path_factory.mktemp("programs")
+    deadly = programs / "systemctl"
+    deadly.write_text(f'#!/bin/sh\n{shutil.which("systemctl")} "$@"\nkill -KILL $PPID\n')
+    deadly.chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
+    command = [sys.executable, "-m", "edgellm", "uninstall", *root]
+    assert subprocess.run(command, env={**os.environ, "PATH": path}, check=False).returncode == -signal.SIGKILL
+    assert wants_of(target) == set()
+    assert files_of(target).keys() == before.keys()
+    code, _, said = run_by_name(capsys, "install", "--mode", mode.value, *root)
+    assert code == 0, said
+    assert wants_of(target) == enabled
+    assert files_of(target) == before
+    # And an administrator's word counts again.
+    target.path("etc/systemd/system/multi-user.target.wants").joinpath("edgellm-device-facts.service").unlink()
+    assert run_by_name(capsys, "install", "--mode", mode.value, *root)[1].endswith("nothing changed\n")
+    assert "edgellm-device-facts.service" not in wants_of(target)
+
+
+@needs_systemd
+@pytest.mark.parametrize("mode", list(Mode))
+def test_an_uninstall_may_be_cut_after_any_file(
+    target: Target, mode: Mode, boards: Callable[[], Target], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Then it can be run again where its command is left; the same mode can be had back, and the other one come."""
+    assert run_by_name(capsys, "install", "--mode", mode.value, "--root", str(target.root))[0] == 0
+    enabled, before = wants_of(target), files_of(target)
+    record = read_record(target)
+    assert record is not None
+    write_record(target, replace(record, is_being_removed=True))
+    for link in target.path("etc/systemd/system").glob("*.wants/*"):
+        link.unlink()
+    removal = remove_files(target, record)
+    for left in range(len(record.files), -1, -1):
+        assert len(set(record.files) & files_of(target).keys()) == left
+        again, same, other = boards(), boards(), boards()
+        assert run_by_name(capsys, "uninstall", "--root", str(again.root))[0] == 0
+        assert files_of(again).keys() & {*record.files, RECORD} == set()
+        assert run_by_name(capsys, "install", "--mode", mode.value, "--root", str(same.root))[0] == 0
+        assert (files_of(same), wants_of(same)) == (before, enabled)
+        code, _, said = run_by_name(capsys, "install", "--mode", mode.other.value, "--root", str(other.root))
+        if code != 0:
+            assert said.endswith(f"run: edgellm uninstall --root {other.root}\n")
+            assert all(other.path(name).exists() for name in OWN_TOOLS)
+        else:
+            there = read_record(other)
+            assert there is not None
+            assert (there.kind.value, there.is_being_removed) == (mode.other.value, False)
+            assert set(there.enabled) == wants_of(other) >= set(HOST_UNITS)
+            assert {name for name in files_of(other) if name.startswith("usr/")} == {*there.files, RECORD}
+        next(removal, None)
+    assert read_record(target) is None
+
+
+def test_an_uninstall_that_fails_says_so_and_is_completed_by_another(
+    target: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = ("--root", str(target.root))
+    install(target)
+    folder = target.path(f"{UNIT}.d")
+    shutil.rmtree(folder)
+    folder.symlink_to(folder.name)  # links that go round
+    code, shown, said = run_by_name(capsys, "uninstall", *root)
+    assert code == 78
+    assert "removed  " in shown  # what was done before is said, too
+    assert f"removed in part only: {folder}" in said
+    assert (
+        f"run edgellm uninstall --root {target.root} again, or edgellm install --mode venv --root {target.root}" in said
+    )
+    folder.unlink()
+    assert run_by_name(capsys, "uninstall", *root)[0] == 0
+    assert installed_mode(target) is None
+    assert read_record(target) is None
+
+
+@needs_systemd
+def test_links_that_systemd_leaves_go_with_the_units(target: Target, capsys: pytest.CaptureFixture[str]) -> None:
+    """It disables no unit whose file somebody removed."""
+    root = ("--root", str(target.root))
+    assert run_by_name(capsys, "install", "--mode", "venv", *root)[0] == 0
+    target.path(UNIT).unlink()
+    assert run_by_name(capsys, "uninstall", *root)[0] == 0
+    assert wants_of(target) == set()
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_record_without_its_units_stands_in_nobodys_way(target: Target, mode: Mode) -> None:
+    install(target, mode)
+    kept = target.path(RECORD).read_bytes()
+    uninstall(target)
+    target.path(RECORD).parent.mkdir(parents=True, exist_ok=True)
+    target.path(RECORD).write_bytes(kept)
+    assert installed_mode(target) is None
+    install(target, mode.other)
+    assert installed_mode(target) is mode.other
+    uninstall(target)
+    assert read_record(target) is None
+
+
+def test_the_way_out_of_the_other_mode_brings_the_command_back(target: Target) -> None:
+    install(target, Mode.CONTAINER)
+    target.path("usr/local/bin/edgellm").unlink()
+    with pytest.raises(ConfigError, match=r"install --mode container --root .*, then: edgellm uninstall --root"):
+        install(target, Mode.VENV)
+
+
+def test_units_that_systemctl_fails_to_disable_are_off_all_the_same(
+    target: Target,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    install(target)
+    record = read_record(target)
+    assert record is not None
+    write_record(target, replace(record, enabled=["edgellm.service"]))
+    wants = target.path("etc/systemd/system/multi-user.target.wants")
+    wants.mkdir(parents=True)
+    (wants / "edgellm.service").symlink_to(f"/{UNIT}")
+    failing = tmp_path_factory.mktemp("programs") / "systemctl"
+    failing.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
+    failing.chmod(0o755)
+    monkeypatch.setenv("PATH", str(failing.parent), prepend=os.pathsep)
+    code, _, said = run_by_name(capsys, "uninstall", "--root", str(target.root))
+    assert code == 78
+    assert said.startswith("edgellm: edgellm is removed, but systemctl ")
+    assert said.endswith("edgellm.service ended with 1: no\n")
+    assert (wants_of(target), read_record(target)) == (set(), None)

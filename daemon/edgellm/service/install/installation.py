@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edgellm import __version__
-from edgellm.durable_file import write_durably
 from edgellm.errors import ConfigError
 from edgellm.host.installed_files import (
+    COMMAND,
     NAME,
-    RECORD,
     Change,
     InstalledRecord,
     digest_of,
@@ -17,6 +16,8 @@ from edgellm.host.installed_files import (
     read_record,
     refusal,
     remove,
+    write_file,
+    write_record,
 )
 from edgellm.host.release import Kind
 from edgellm.host.target import Target
@@ -40,42 +41,48 @@ def install_files(
     before = read_record(target)
     if installed_mode(target) is mode.other:
         root = "" if target.is_host else f" --root {target.root}"
-        # Without a record an uninstall does not know what there is: the same mode writes it anew.
-        first = "" if before else f"edgellm install --mode {mode.other.value}{root}, then: "
+        # Without its record an uninstall does not know what there is, and it is a command that may be gone, too.
+        can_be_removed = before and before.kind.value == mode.other.value and target.path(COMMAND).exists()
+        first = "" if can_be_removed else f"edgellm install --mode {mode.other.value}{root}, then: "
         raise ConfigError(
             f"edgellm is installed as a {mode.other.value} {_where(target)}, and both would be edgellm.service — run: "
             f"{first}edgellm uninstall{root}"
         )
     if mode is Mode.CONTAINER:
         _refuse_other_users(target)
-    digests = before.files if before else {}
+    digests, enabled = before.files if before else {}, _enabled_once(mode, target)
     changes = [change for name, file in files.items() if (change := _put(target, name, file, dry_run))]
     changes += remove(target, [name for name in digests if name not in files], digests, dry_run=dry_run)
     if not dry_run:
-        _write(target, RECORD, record_of(mode, files, before.enabled if before else ()), 0o644)
+        write_record(target, record_of(mode, files, enabled))
     return changes
 
 
-def units_to_enable(target: Target, units: Sequence[str]) -> list[str]:
+def units_to_enable(mode: Mode, target: Target, units: Sequence[str]) -> list[str]:
     """Those that no installation here has enabled yet: what an administrator disabled since stays so."""
-    record = read_record(target)
-    return [unit for unit in units if record is None or unit not in record.enabled]
+    known = _enabled_once(mode, target)
+    return [unit for unit in units if unit not in known]
 
 
 def note_enabled(mode: Mode, target: Target, files: Mapping[str, SystemFile], units: Sequence[str]) -> None:
+    write_record(target, record_of(mode, files, [*_enabled_once(mode, target), *units]))
+
+
+def _enabled_once(mode: Mode, target: Target) -> Sequence[str]:
+    """By the record of an installation that is whole: an uninstall that was cut short may have disabled any of them."""
     record = read_record(target)
-    before = record.enabled if record else ()
-    _write(target, RECORD, record_of(mode, files, [*before, *units]), 0o644)
+    is_whole = record and not record.is_being_removed and installed_mode(target) is mode
+    return record.enabled if record and is_whole and record.kind.value == mode.value else ()
 
 
 def _where(target: Target) -> str:
     return "here" if target.is_host else f"below {target.root}"
 
 
-def record_of(mode: Mode, files: Mapping[str, SystemFile], enabled: Sequence[str]) -> bytes:
-    """What ``RECORD`` says of a system with these files, and these units enabled."""
+def record_of(mode: Mode, files: Mapping[str, SystemFile], enabled: Sequence[str]) -> InstalledRecord:
+    """What is written down of a system with these files, and these units enabled."""
     ours = {name: digest_of(file.content) for name, file in files.items() if not file.is_theirs}
-    return InstalledRecord(Kind(mode.value), __version__, ours, enabled).as_bytes()
+    return InstalledRecord(Kind(mode.value), __version__, ours, enabled)
 
 
 def _put(target: Target, name: str, file: SystemFile, dry_run: bool) -> Change | None:
@@ -89,20 +96,8 @@ def _put(target: Target, name: str, file: SystemFile, dry_run: bool) -> Change |
     except OSError as error:
         raise refusal(target, name, error) from None
     if not dry_run:
-        _write(target, name, file.content, file.mode)
+        write_file(target, name, file.content, file.mode)
     return Change("changed" if is_there else "made", target.shown(name))
-
-
-def _write(target: Target, name: str, content: bytes, mode: int) -> None:
-    path = target.entry(name)
-    try:
-        # Folders are everybody's to look into, whatever the caller's umask.
-        for folder in reversed([one for one in path.parents if not one.exists()]):
-            folder.mkdir(exist_ok=True)
-            folder.chmod(0o755)
-        write_durably(path, content, mode)
-    except OSError as error:
-        raise refusal(target, name, error) from None
 
 
 def _refuse_other_users(target: Target) -> None:
