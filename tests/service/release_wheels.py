@@ -36,6 +36,16 @@ BROKEN: Mapping[str, tuple[str, Change]] = {
     ),
 }
 
+# A setting that other releases do not know, and its variable.
+NOVEL_SETTING, NOVEL_VARIABLE = "server.novelty = 1", "EDGELLM_SERVER_NOVELTY"
+NOVEL: Mapping[str, Change] = {
+    "edgellm/config/server_settings.py": lambda text: text.replace(
+        "    host: Text | None = Field(\n",
+        '    novelty: Whole = Field(default=0, description="New.")\n    host: Text | None = Field(\n',
+        1,
+    )
+}
+
 
 class ReleaseWheels:
     """Made when first asked for; ``folder`` is what devices see as ``FOLDER``."""
@@ -48,6 +58,9 @@ class ReleaseWheels:
     def good(self, version: str) -> str:
         """Its path on the device."""
         return self._on_device(self._make(version, version))
+
+    def with_novel_setting(self, version: str) -> str:
+        return self._on_device(self._make(f"novel-{version}", version, NOVEL))
 
     def broken(self, how: str, version: str = "0.9.9") -> str:
         name, change = BROKEN[how]

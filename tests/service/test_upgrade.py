@@ -9,10 +9,11 @@ from tests.lab.small_disk import small_disk
 from tests.lab.wheels import dependency_wheels
 from tests.service.appliance import PREWARM, READY_SECONDS, UNIT, Appliance
 from tests.service.conftest import MakeAppliance, Say
-from tests.service.release_wheels import FOLDER, ReleaseWheels
-from tests.service.upgrading import Upgraded, releases_of, serving_version, upgrade, upgrading
+from tests.service.release_wheels import FOLDER, NOVEL_SETTING, NOVEL_VARIABLE, ReleaseWheels
+from tests.service.upgrading import COMMAND, Upgraded, releases_of, serving_version, upgrade, upgrading
 
 STEPS = ["staged", "drained", "switched", "ready", "smoke", "kept"]
+CONFIGURATION = "/etc/edgellm/edgellm.toml"
 ENVIRONMENTS = "/opt/edgellm-releases"
 
 
@@ -109,20 +110,67 @@ def test_a_masked_unit_is_said_with_the_way_out(appliance: Appliance, releases: 
     assert (serving_version(appliance), appliance.pid()) == (serving, pid)
 
 
-def test_a_rollback_brings_release_and_configuration_back(appliance: Appliance) -> None:
+def test_a_rollback_brings_the_release_back_and_leaves_later_edits_alone(appliance: Appliance) -> None:
     appliance.configure("# of the later release\n")
+    appliance.drop_in("later", "[Service]\nNice=3\n")
     outcome = upgrade(appliance, "--rollback")
     assert outcome.code == 0, outcome.output
-    assert outcome.report["result"] == "rolled_back"
+    assert (outcome.report["result"], outcome.report["edits_folder"]) == ("rolled_back", None)
     assert serving_version(appliance) == "0.1.0"
-    assert "of the later release" not in appliance.device.read("/etc/edgellm/edgellm.toml")
+    assert "of the later release" in appliance.device.read(CONFIGURATION)
+    assert appliance.device.unit(UNIT, "Nice")["Nice"] == "3"
     again = upgrade(appliance, "--rollback", "0.2.0")
     assert again.code == 0, again.output
     assert serving_version(appliance) == "0.2.0"
-    assert "of the later release" in appliance.device.read("/etc/edgellm/edgellm.toml")
+    assert "of the later release" in appliance.device.read(CONFIGURATION)
+    appliance.device.run("rm", f"/etc/systemd/system/{UNIT}.d/later.conf")
     absent = upgrade(appliance, "--rollback", "0.1.5")
     assert absent.code == 66
     assert "no release 0.1.5 is kept on this machine — kept are: 0.1.0-" in absent.output
+
+
+@pytest.mark.parametrize("where", ["file", pytest.param("drop-in", marks=pytest.mark.thorough)])
+def test_a_rollback_saves_edits_that_the_earlier_release_does_not_take(
+    appliance: Appliance, releases: ReleaseWheels, where: str
+) -> None:
+    before = appliance.device.read(CONFIGURATION)
+    assert upgrade(appliance, releases.with_novel_setting("0.2.4")).code == 0
+    drop_in = f"/etc/systemd/system/{UNIT}.d/novel.conf"
+    if where == "file":
+        appliance.configure(f"{NOVEL_SETTING}\n")
+    else:
+        appliance.drop_in("novel", f"[Service]\nEnvironment={NOVEL_VARIABLE}=1\n")
+    outcome = upgrade(appliance, "--rollback", "0.2.0")
+    assert outcome.code == 0, outcome.output
+    assert (outcome.report["result"], serving_version(appliance)) == ("rolled_back", "0.2.0")
+    assert "novelty" in outcome.report["refusal_of_edits"].lower()
+    assert appliance.device.read(CONFIGURATION) == before
+    assert appliance.device.run("test", "-e", drop_in, check=False).code == 1
+    edited = CONFIGURATION if where == "file" else drop_in
+    assert "novelty" in appliance.device.read(f"{outcome.report['edits_folder']}{edited}").lower()
+    assert outcome.report["edits_folder"] in appliance.device.run(COMMAND, "upgrade", "--list").output
+    again = upgrade(appliance, "--rollback", "0.2.4")
+    assert again.code == 0, again.output
+    assert "novelty" in appliance.device.read(edited).lower()
+    assert upgrade(appliance, "--rollback", "0.2.0").code == 0
+    assert appliance.device.read(CONFIGURATION) == before
+
+
+@pytest.mark.thorough
+def test_a_configuration_that_comes_with_a_release_goes_with_it(appliance: Appliance, releases: ReleaseWheels) -> None:
+    before = appliance.device.read(CONFIGURATION)
+    appliance.device.write("/root/coming.toml", f"{before}\n# coming\n{NOVEL_SETTING}\n", 0o600)
+    outcome = upgrade(appliance, releases.with_novel_setting("0.2.4"), "--config", "/root/coming.toml")
+    assert outcome.code == 0, outcome.output
+    assert "# coming" in appliance.device.read(CONFIGURATION)
+    back = upgrade(appliance, "--rollback", "0.2.0")
+    assert (back.code, back.report["edits_folder"]) == (0, None), back.output
+    assert appliance.device.read(CONFIGURATION) == before
+    refused = upgrade(appliance, releases.good("0.2.5"), "--config", "/root/coming.toml")
+    assert refused.code == 76
+    assert "refuses the configuration: " in refused.report["reason"]
+    assert "/root/coming.toml: unknown key server.novelty" in refused.report["reason"]
+    assert appliance.device.run("ls", "-A", "/etc/edgellm").output.count("coming") == 0
 
 
 @pytest.mark.thorough

@@ -129,11 +129,16 @@ class ContainerReleases:
     def command(self, release: Release, *arguments: str) -> Said:
         return attempt([*run_briefly(*self._run_options("--network=none")), release.digest, *arguments])
 
-    def prewarm(self, release: Release) -> None:
+    def check_configuration(self, release: Release, file: Path) -> Said:
+        # Variables of drop-ins are podman's own there, and no settings.
+        return self.command(release, "config", "check", "--config", str(file))
+
+    def prewarm(self, release: Release, configuration: Path | None = None) -> None:
         self.unstage_unfinished()
         argv = [*run_briefly(*self._run_options("--oom-score-adj=800"), name=PREWARM_NAME), release.digest]
         environment = {**os.environ, **ServiceUnit().environment(PREWARM)}  # proxies, and where models come from
-        said = attempt([*argv, "prewarm"], deadline_seconds=PREWARM_DEADLINE_SECONDS, environment=environment)
+        options = [] if configuration is None else ["--config", str(configuration)]
+        said = attempt([*argv, "prewarm", *options], deadline_seconds=PREWARM_DEADLINE_SECONDS, environment=environment)
         if said.code != 0:
             raise UpgradeError(f"prewarming failed: {said.last_words}")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from edgellm.durable_file import make_private_folder, sync_folder, write_durably, write_json_durably
 from edgellm.errors import ConfigError, UpgradeRunningError
+from edgellm.host.operator_files import Digests
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Release
 from edgellm.host.versions import Version
@@ -43,7 +44,9 @@ class Journey:
     """An upgrade under way: from which release to which, and how far it is. ``to_release`` is known once staged.
 
     ``source`` is None for a release that is here. ``interrupted`` says that the machine started again in between, and
-    that ``from_release`` serves since. ``prepared`` says that ``to_release`` lies beside it and waits.
+    that ``from_release`` serves since. ``prepared`` says that ``to_release`` lies beside it and waits. ``placed`` is
+    what the switch changed of the administrator's files; None before it was done. With ``edits_folder`` the release
+    refused what was edited since another one came: it is saved there.
     """
 
     from_release: Release
@@ -57,6 +60,9 @@ class Journey:
     floor: str | None = None
     pinned_engines: Sequence[str] = field(default=())
     prepared: bool = False
+    placed: Digests | None = None
+    edits_folder: str | None = None
+    refusal_of_edits: str | None = None
 
     def at(self, step: Step, state: StepState) -> Journey:
         return replace(self, steps=(*self.steps, (step, state)))
@@ -93,6 +99,9 @@ class Journey:
             "floor": self.floor,
             "pinned_engines": list(self.pinned_engines),
             "prepared": self.prepared,
+            "placed": None if self.placed is None else dict(self.placed),
+            "edits_folder": self.edits_folder,
+            "refusal_of_edits": self.refusal_of_edits,
             "steps": [{"step": step.value, "state": state.value} for step, state in self.steps],
         }
 
@@ -109,7 +118,11 @@ class Journey:
             bool(value["interrupted"]),
             value["floor"],
             tuple(str(name) for name in value["pinned_engines"]),
-            bool(value.get("prepared", False)),  # releases before this one wrote none
+            # Earlier releases wrote none of these.
+            bool(value.get("prepared", False)),
+            None if value.get("placed") is None else dict(value["placed"]),
+            value.get("edits_folder"),
+            value.get("refusal_of_edits"),
         )
 
 
@@ -122,6 +135,7 @@ class HostState:
         self._journey = self.folder / "upgrade.json"
         self._last = self.folder / "last-upgrade.json"
         self._floor = self.folder / "version-floor"
+        self._placed = self.folder / "placed.json"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -157,6 +171,25 @@ class HostState:
     def snapshot_of(self, release: Release) -> Path:
         """The folder of what belonged to it on the host when it was left."""
         return self.folder / "snapshots" / release.id
+
+    # The administrator's files
+
+    def placed(self) -> Digests:
+        """Those that an upgrade put there last, as it did. What is otherwise by now was edited since."""
+        value = _read(self._placed)
+        with _damage_named(self._placed):
+            return {} if value is None else dict(value["files"])
+
+    def write_placed(self, placed: Digests) -> None:
+        self._write(self._placed, {"format": FORMAT, "files": dict(placed)})
+
+    def free_edits_folder(self, release: Release) -> Path:
+        """For what was edited while it served."""
+        number, folder = 1, self.folder / "edits" / release.id
+        while folder.exists():
+            number += 1
+            folder = folder.with_name(f"{release.id}-{number}")
+        return folder
 
     # The upgrade under way
 

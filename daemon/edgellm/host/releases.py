@@ -34,8 +34,12 @@ class Releases(Protocol):
     def command(self, release: Release, *arguments: str) -> Said:
         """`edgellm ARGUMENTS` of that release, as the service's user; its exit code is the caller's."""
 
-    def prewarm(self, release: Release) -> None:
-        """Fetch, import and build what it needs, while another release serves."""
+    def check_configuration(self, release: Release, file: Path) -> Said:
+        """`edgellm config check` of that release, with what drop-ins set beside the file."""
+
+    def prewarm(self, release: Release, configuration: Path | None = None) -> None:
+        """Fetch, import and build what it needs, while another release serves. ``configuration`` is for one that it is
+        to have in the place of the present one."""
 
     def switch(self, release: Release) -> None:
         """The service's next start is of this one."""

@@ -5,20 +5,22 @@ Credentials are left out: a key that was revoked must not come back with an earl
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from edgellm.durable_file import make_private_folder, sync_folder, write_durably
 from edgellm.errors import UpgradeError
+from edgellm.host.operator_files import CONFIGURATION, PREWARM_DROP_INS, SERVICE_DROP_INS, Digests, operator_files
 from edgellm.host.paths import HostPaths
 
 INDEX = "index.json"
-THEIR_FILES = ("etc/edgellm/edgellm.toml",)
-THEIR_FOLDERS = ("etc/systemd/system/edgellm.service.d", "etc/systemd/system/edgellm-prewarm.service.d")
+_THEIR_FOLDERS = (f"{SERVICE_DROP_INS}/", f"{PREWARM_DROP_INS}/")
 
 
 def take_snapshot(paths: HostPaths, folder: Path) -> None:
@@ -44,23 +46,29 @@ def take_snapshot(paths: HostPaths, folder: Path) -> None:
         raise UpgradeError(f"{error.filename or folder}: {error.strerror}") from None
 
 
-def restore_snapshot(paths: HostPaths, folder: Path) -> None:
+def restore_snapshot(paths: HostPaths, folder: Path, left_alone: Collection[str] = ()) -> None:
     """What came since is removed. Doing it twice is as doing it once. Raises UpgradeError."""
-    try:
+    with _damage_named(folder):
         index: dict[str, Any] = json.loads((folder / INDEX).read_bytes())
-        for name in sorted(set(_names(paths)) - set(index)):
+        for name in sorted(set(_names(paths)) - set(index) - set(left_alone)):
             paths.at(name).unlink(missing_ok=True)
         for name, entry in index.items():
+            if name in left_alone:
+                continue
             content, file = (folder / entry["content"]).read_bytes(), paths.at(name)
             if file.is_file() and file.read_bytes() == content and file.stat().st_mode & 0o7777 == entry["mode"]:
                 continue
             file.parent.mkdir(parents=True, exist_ok=True)
             write_durably(file, content, entry["mode"])
             os.chown(file, entry["uid"], entry["gid"])
-    except OSError as error:
-        raise UpgradeError(f"{error.filename or folder}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
-        raise UpgradeError(f"{folder / INDEX} is damaged — put the configuration back by hand") from None
+
+
+def operator_files_in(folder: Path) -> Digests:
+    """What the administrator had written then. Raises UpgradeError."""
+    with _damage_named(folder):
+        index: dict[str, Any] = json.loads((folder / INDEX).read_bytes())
+        theirs = [name for name in index if name == CONFIGURATION or name.startswith(_THEIR_FOLDERS)]
+        return {name: hashlib.sha256((folder / index[name]["content"]).read_bytes()).hexdigest() for name in theirs}
 
 
 def has_snapshot(folder: Path) -> bool:
@@ -82,11 +90,25 @@ def installed_files(paths: HostPaths) -> list[str]:
 
 
 def _names(paths: HostPaths) -> Iterator[str]:
-    yield from THEIR_FILES
-    for folder in THEIR_FOLDERS:
-        if paths.at(folder).is_dir():
-            yield from (f"{folder}/{file.name}" for file in paths.at(folder).iterdir() if file.is_file())
+    yield from operator_files(paths)
     installed = installed_files(paths)
     yield from installed
     if installed:
         yield paths.installed_record.relative_to(paths.root).as_posix()
+
+
+def content_in(folder: Path, name: str) -> bytes | None:
+    """None where the snapshot has no such file. Raises UpgradeError."""
+    with _damage_named(folder):
+        entry = json.loads((folder / INDEX).read_bytes()).get(name)
+        return None if entry is None else (folder / entry["content"]).read_bytes()
+
+
+@contextmanager
+def _damage_named(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UpgradeError(f"{error.filename or folder}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise UpgradeError(f"{folder / INDEX} is damaged — put the configuration back by hand") from None

@@ -24,12 +24,13 @@ from edgellm.host.bundle_extras import bring_extras
 from edgellm.host.disk_room import require_room
 from edgellm.host.engine_pins import let_go, pin_present
 from edgellm.host.host_state import HostState, Journey, Step, StepState
+from edgellm.host.operator_edits import OperatorEdits
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Release
 from edgellm.host.releases import Releases
 from edgellm.host.service_unit import ServiceUnit, reload_units
 from edgellm.host.smoke import SmokeResult, smoke_chat
-from edgellm.host.snapshot import drop_snapshot, has_snapshot, restore_snapshot, take_snapshot
+from edgellm.host.snapshot import drop_snapshot, take_snapshot
 from edgellm.host.source import Source
 from edgellm.host.upgrade_report import StepReport, UpgradeReport
 from edgellm.host.versions import Version
@@ -60,6 +61,7 @@ class Upgrade:
         self._releases = releases
         self._on_step = on_step
         self._ready_deadline_seconds = ready_deadline_seconds
+        self._edits = OperatorEdits(paths, state, releases)
         self._unit = ServiceUnit()
         self._stopped_at: float | None = None
         self._down_seconds: float | None = None
@@ -225,6 +227,7 @@ class Upgrade:
             journey = self._begin(journey, Step.STAGED)
             journey = replace(self._put_beside(journey, source), prepared=True)
             self._state.write_journey(journey)
+            self._edits.forget_coming()
         except (EdgeLLMError, KeyboardInterrupt) as error:
             return self._return(self._state.journey() or journey, Step.STAGED, _reason(error))
         return _prepared(journey)
@@ -265,7 +268,8 @@ class Upgrade:
 
     def _stage(self, journey: Journey, source: Source | None) -> Journey:
         journey = self._put_beside(journey, source)
-        self._releases.prewarm(_known(journey))
+        self._releases.prewarm(_known(journey), self._edits.coming)
+        self._edits.forget_coming()
         return journey
 
     def _put_beside(self, journey: Journey, source: Source | None) -> Journey:
@@ -278,11 +282,7 @@ class Upgrade:
             self._refuse_below_floor(release.version)
             journey = replace(journey, to_release=release)
             self._state.write_journey(journey)
-        config = journey.config_file or str(self._paths.configuration)
-        if Path(config).exists():
-            checked = self._releases.command(release, "config", "check", "--config", config)
-            if checked.code != 0:
-                raise UpgradeError(f"{release.id} refuses the configuration: {checked.last_words}")
+        journey = self._edits.check(journey, release)
         if source is not None and source.extras is not None:
             bring_extras(source.extras, self._paths)
         if journey.prepared:  # engines that came since are not of the release that serves
@@ -302,15 +302,14 @@ class Upgrade:
     def _switch(self, journey: Journey) -> Journey:
         release = _known(journey)
         self._releases.switch(release)
-        snapshot = self._state.snapshot_of(release)
-        if journey.is_rollback and has_snapshot(snapshot):
-            restore_snapshot(self._paths, snapshot)
+        if journey.is_rollback and self._edits.has_what_belonged_to(release):
+            self._edits.bring_back(journey, release)
         else:
             self._releases.install(release)
         if journey.config_file is not None:
             write_durably(self._paths.configuration, Path(journey.config_file).read_bytes(), 0o644)
         reload_units()
-        return journey
+        return self._edits.note_switch(journey)
 
     def _start(self, journey: Journey) -> Journey:
         self._unit.start(self._ready_deadline_seconds)
@@ -339,6 +338,8 @@ class Upgrade:
             downtime_seconds=self._down_seconds,
             was_cut_short=self._was_cut_short,
             smoke=self._smoke,
+            edits_folder=journey.edits_folder,
+            refusal_of_edits=journey.refusal_of_edits,
         )
         self._state.end_journey(report.as_json())
         return report
@@ -359,14 +360,12 @@ class Upgrade:
                 self._forget(one, [*kept, arrived])
         if journey.floor is not None:
             self._state.raise_floor(Version(journey.floor))
+        self._edits.remember_switch(journey)
         return journey
 
     def _forget(self, release: Release, kept: Sequence[Release]) -> None:
-        let_go(
-            self._releases,
-            kept[-1],
-            set(release.pinned_engines) - {name for one in kept for name in one.pinned_engines},
-        )
+        needed = {name for one in kept for name in one.pinned_engines}
+        let_go(self._releases, kept[-1], set(release.pinned_engines) - needed)
         self._releases.drop(release)
         drop_snapshot(self._state.snapshot_of(release))
 
@@ -381,9 +380,8 @@ class Upgrade:
             if journey.has_begun(Step.DRAINED):
                 self._unit.stop()
                 self._put_back(journey)
-                self._unit.start(
-                    READY_DEADLINE_SECONDS
-                )  # it served before: a short limit for the new one is not for it
+                # It served before: a short limit for the new one is not for it.
+                self._unit.start(READY_DEADLINE_SECONDS)
                 self._note_served()
                 self._smoke = smoke_chat(self._paths, journey.from_release.version)
             else:
@@ -410,10 +408,11 @@ class Upgrade:
 
     def _put_back(self, journey: Journey) -> None:
         self._releases.unstage_unfinished()
+        self._edits.forget_coming()
         if journey.has_begun(Step.SWITCHED) or not self._is_current(journey.from_release):
             self._releases.switch(journey.from_release)
         if journey.has_begun(Step.SWITCHED):
-            restore_snapshot(self._paths, self._state.snapshot_of(journey.from_release))
+            self._edits.undo_switch(journey)
         reload_units()
 
     def _is_current(self, release: Release) -> bool:

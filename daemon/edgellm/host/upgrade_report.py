@@ -34,7 +34,8 @@ class StepReport:
 class UpgradeReport:
     """``result`` is upgraded, rolled_back, prepared, abandoned, unchanged, installed, started, returned or down.
 
-    ``serving`` is the release that answers.
+    ``serving`` is the release that answers. It refused what had been edited since it was left where there is an
+    ``edits_folder``, which has that.
     """
 
     result: str
@@ -48,6 +49,8 @@ class UpgradeReport:
     smoke: Sequence[SmokeResult] = field(default=())
     journal: Sequence[str] = field(default=())
     exit_code: int = 0
+    edits_folder: str | None = None
+    refusal_of_edits: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -63,6 +66,8 @@ class UpgradeReport:
             "smoke": [one.as_json() for one in self.smoke],
             "journal": list(self.journal),
             "exit_code": self.exit_code,
+            "edits_folder": self.edits_folder,
+            "refusal_of_edits": self.refusal_of_edits,
         }
 
 
@@ -76,4 +81,15 @@ def report_line(value: Mapping[str, Any]) -> str:
             else (f"{value['step']:<9} {release}: done ({value['seconds']:.1f} s)")
         )
     beside = f"{value['to']} is beside it; " if value["result"] == "prepared" else ""
-    return f"{value['result']}: {beside}{value['serving'] or 'nothing'} serves"
+    serves = f"{value['result']}: {beside}{value['serving'] or 'nothing'} serves"
+    if value.get("edits_folder") is None:
+        return serves
+    return f"{serves} {edits_line(value)}"
+
+
+def edits_line(value: Mapping[str, Any]) -> str:
+    """What became of them."""
+    return (
+        f"with the configuration that it had: it refuses the one of now ({value['refusal_of_edits']}) — "
+        f"what was edited since is in {value['edits_folder']}"
+    )

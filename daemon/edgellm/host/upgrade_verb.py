@@ -28,7 +28,7 @@ from edgellm.host.releases import Releases
 from edgellm.host.source import open_source
 from edgellm.host.target import Target
 from edgellm.host.upgrade import KEPT_RELEASES, READY_DEADLINE_SECONDS, Upgrade
-from edgellm.host.upgrade_report import StepReport, UpgradeReport, report_line
+from edgellm.host.upgrade_report import StepReport, UpgradeReport, edits_line, report_line
 from edgellm.host.versions import Version
 
 KEPT_RELEASES_MAX = 100
@@ -210,6 +210,8 @@ def _list(state: HostState, releases: Releases, *, as_json: bool) -> int:
         print(f"an upgrade was interrupted at {journey.last}: edgellm upgrade --resume goes on")
     if last is not None:
         print(": ".join(["last", *(str(last[name]) for name in ("result", "reason") if last.get(name))]))
+        if last.get("edits_folder"):
+            print(f"it serves {edits_line(last)}")
     return 0
 
 

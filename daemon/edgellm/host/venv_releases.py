@@ -10,13 +10,14 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from edgellm.durable_file import replace_link, sync_folder, write_durably
 from edgellm.errors import ReleaseSourceError, UpgradeError
 from edgellm.host.commands import Said, attempt, run
+from edgellm.host.operator_files import drop_in_environment
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind, Release
 from edgellm.host.service_unit import PREWARM, ServiceUnit, reload_units
@@ -29,6 +30,7 @@ GPU_DROP_IN = "usr/local/lib/systemd/system/edgellm.service.d/20-gpu.conf"
 PREWARM_DEADLINE_SECONDS = 4 * 3600.0  # a large model is fetched and built in it
 INSTALL_DEADLINE_SECONDS = 1800.0
 USER = "edgellm"
+SETTING_PREFIX = "EDGELLM_"
 # Compiled modules, and what pip needs of its own.
 COMPILED_FACTOR, ENVIRONMENT_BYTES = 1.4, 60_000_000
 
@@ -124,20 +126,31 @@ class VenvReleases:
         self._paths.at(PREWARM_DROP_IN).unlink(missing_ok=True)
 
     def command(self, release: Release, *arguments: str) -> Said:
-        # As the service's user: what it writes is the service's.
-        user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups"]
-        home = ["env", f"HOME={self._paths.service_data}"]
-        return attempt([*user, *home, *_program(self.folder_of(release)), *arguments])
+        return self._as_the_service(release, arguments, {})
 
-    def prewarm(self, release: Release) -> None:
+    def check_configuration(self, release: Release, file: Path) -> Said:
+        arguments = ("config", "check", "--config", str(file))
+        settings = {
+            name: value for name, value in drop_in_environment(self._paths).items() if name.startswith(SETTING_PREFIX)
+        }
+        return self._as_the_service(release, arguments, settings)
+
+    def _as_the_service(self, release: Release, arguments: Sequence[str], variables: Mapping[str, str]) -> Said:
+        """By its user: what it writes is the service's."""
+        user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups"]
+        environment = {**os.environ, **variables, "HOME": str(self._paths.service_data)}
+        return attempt([*user, *_program(self.folder_of(release)), *arguments], environment=environment)
+
+    def prewarm(self, release: Release, configuration: Path | None = None) -> None:
         self._unit.refuse_masked(PREWARM)
         drop_in = self._paths.at(PREWARM_DROP_IN)
-        program = " ".join(map(str, _program(self.folder_of(release))))
+        options = [] if configuration is None else ["--config", configuration]
+        program = " ".join(map(str, [*_program(self.folder_of(release)), "prewarm", *options]))
         with _errors_named(drop_in):
             drop_in.parent.mkdir(parents=True, exist_ok=True)
             drop_in.write_text(
                 "# An upgrade prepares what its release needs; gone when it has.\n"
-                f"[Service]\nExecStart=\nExecStart={program} prewarm\nExecStartPost=\nRestart=no\n"
+                f"[Service]\nExecStart=\nExecStart={program}\nExecStartPost=\nRestart=no\n"
             )
         try:
             reload_units()

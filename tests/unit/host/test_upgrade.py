@@ -18,7 +18,7 @@ from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind, Release
 from edgellm.host.source import Source
 from edgellm.host.upgrade import Upgrade
-from edgellm.host.upgrade_report import StepReport, UpgradeReport
+from edgellm.host.upgrade_report import StepReport, UpgradeReport, report_line
 from edgellm.host.versions import Version
 
 OLD = Release(Kind.VENV, "1.0", "a" * 64)
@@ -39,6 +39,8 @@ class Disk:
     staged: dict[str, Release] = field(default_factory=lambda: {OLD.id: OLD})
     pinned: set[str] = field(default_factory=set)
     fails_at: str = ""
+    changes_nothing: bool = False
+    refuses: str = ""  # what 1.0 does not know in a configuration
 
 
 class FakeReleases:
@@ -76,7 +78,14 @@ class FakeReleases:
             return Said(78, "", "server.port is wrong")
         return Said(0, "", "")
 
-    def prewarm(self, release: Release) -> None:
+    def check_configuration(self, release: Release, file: Path) -> Said:
+        if self._disk.refuses and self._disk.refuses in file.read_text() and release.id == OLD.id:
+            return Said(78, "", f"{self._disk.refuses} is no setting")
+        return self.command(release, "config", "check")
+
+    def prewarm(self, release: Release, configuration: Path | None = None) -> None:
+        used = configuration or self._paths.configuration
+        assert not self._disk.refuses or release.id != OLD.id or self._disk.refuses not in used.read_text()
         if self._disk.fails_at == "prewarm":
             raise UpgradeError("no room for the engine")
 
@@ -85,7 +94,8 @@ class FakeReleases:
         self._disk.current = release
 
     def install(self, release: Release) -> None:
-        self._paths.configuration.write_text(AFTER)  # worse than any installation does
+        if not self._disk.changes_nothing:
+            self._paths.configuration.write_text(AFTER)  # worse than any installation does
 
     def drop(self, release: Release) -> None:
         assert release.id != self._disk.current.id, "the release that serves was dropped"
@@ -127,6 +137,7 @@ class Machine:
         self.disk = Disk()
         self.steps: list[StepReport] = []
         self.smoke_fails_for = ""
+        self.edit_in_smoke = ""
         self.paths.configuration.parent.mkdir(parents=True)
         self.paths.configuration.write_text(BEFORE)
         self._monkeypatch = monkeypatch
@@ -138,6 +149,9 @@ class Machine:
 
     def _smoke_chat(self, paths: HostPaths, version: str) -> list[Any]:
         assert version == self.disk.current.version
+        if self.edit_in_smoke:
+            self.paths.configuration.write_text(self.edit_in_smoke)
+            self.edit_in_smoke = ""
         if version == self.smoke_fails_for:
             raise UpgradeError("the chat was answered with 500")
         return []
@@ -177,6 +191,14 @@ class Machine:
             ("smoke_chat", self._smoke_chat),
         ):
             self._monkeypatch.setattr(upgrade_module, name, value)
+
+    def drop_in(self, name: str) -> Path:
+        folder = self.paths.at("etc/systemd/system/edgellm.service.d")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{name}.conf"
+
+    def drop_ins(self) -> dict[str, str]:
+        return {file.stem: file.read_text() for file in self.drop_in("any").parent.iterdir()}
 
     @property
     def configuration(self) -> str:
@@ -273,15 +295,96 @@ def test_when_nothing_serves_the_report_says_both_reasons(machine: Machine) -> N
     assert "does not serve again: the service ended with 70" in report.reason
 
 
-def test_a_rollback_takes_the_configuration_of_then(machine: Machine) -> None:
+def test_a_rollback_brings_back_what_the_upgrade_changed(machine: Machine) -> None:
     machine.go()
-    machine.paths.configuration.write_text("# changed since\n")
     assert machine.upgrade().back_to(None, keep=2).result == "rolled_back"
     assert (machine.disk.current.id, machine.configuration) == (OLD.id, BEFORE)
     assert machine.upgrade().back_to("1.1", keep=2).result == "rolled_back"
-    assert (machine.disk.current.id, machine.configuration) == (NEW.id, "# changed since\n")
+    assert (machine.disk.current.id, machine.configuration) == (NEW.id, AFTER)
     with pytest.raises(ReleaseSourceError, match=rf"no release 2\.0 is kept on this machine — kept are: {OLD.id}"):
         machine.upgrade().back_to("2.0", keep=2)
+
+
+def test_a_rollback_leaves_later_edits_alone(machine: Machine) -> None:
+    machine.drop_in("old").write_text("[Service]\nNice=1\n")
+    machine.drop_in("gone").write_text("[Service]\nNice=2\n")
+    machine.go()
+    machine.paths.configuration.write_text("# edited since\n")
+    machine.drop_in("old").write_text("[Service]\nNice=3\n")
+    machine.drop_in("gone").unlink()
+    machine.drop_in("new").write_text("[Service]\nNice=4\n")
+    for wanted in (OLD, NEW, OLD):
+        report = machine.upgrade().back_to(wanted.version, keep=2)
+        assert (report.result, report.edits_folder, machine.disk.current.id) == ("rolled_back", None, wanted.id)
+        assert machine.configuration == "# edited since\n"
+        assert machine.drop_ins() == {"new": "[Service]\nNice=4\n", "old": "[Service]\nNice=3\n"}
+
+
+def test_an_edit_between_two_upgrades_outlives_a_rollback_over_both(machine: Machine) -> None:
+    machine.go()
+    machine.paths.configuration.write_text("# edited since\n")
+    machine.disk.changes_nothing = True
+    machine.go(NEWER)
+    assert machine.upgrade().back_to("1.0", keep=2).result == "rolled_back"
+    assert (machine.disk.current.id, machine.configuration) == (OLD.id, "# edited since\n")
+
+
+def test_edits_that_the_earlier_release_refuses_are_saved_and_come_back_with_the_later_one(machine: Machine) -> None:
+    machine.go()
+    machine.disk.refuses = "novelty"
+    machine.paths.configuration.write_text("novelty = 1\n")
+    machine.drop_in("new").write_text("[Service]\nNice=4\n")
+    report = machine.upgrade().back_to(None, keep=2)
+    assert (report.result, machine.disk.current.id, machine.configuration) == ("rolled_back", OLD.id, BEFORE)
+    assert machine.drop_ins() == {}
+    assert report.edits_folder is not None
+    saved = Path(report.edits_folder)
+    assert (saved / "etc/edgellm/edgellm.toml").read_text() == "novelty = 1\n"
+    assert (saved / "etc/systemd/system/edgellm.service.d/new.conf").read_text() == "[Service]\nNice=4\n"
+    assert saved.stat().st_mode & 0o777 == 0o700
+    line = report_line(report.as_json())
+    assert "novelty is no setting" in line
+    assert line.endswith(f"what was edited since is in {saved}")
+    assert machine.upgrade().back_to("1.1", keep=2).edits_folder is None
+    assert (machine.disk.current.id, machine.configuration) == (NEW.id, "novelty = 1\n")
+    assert machine.drop_ins() == {"new": "[Service]\nNice=4\n"}
+    again = machine.upgrade().back_to(None, keep=2)
+    assert again.edits_folder is None, "nobody edited anything since: each release has its own again"
+    assert machine.configuration == BEFORE
+
+
+@pytest.mark.parametrize("write", range(1, 14))
+def test_a_power_cut_in_a_rollback_loses_no_edit(machine: Machine, write: int) -> None:
+    machine.go()
+    machine.disk.refuses = "novelty"
+    machine.paths.configuration.write_text("novelty = 1\n")
+    machine.cut_at(write, before_it=False)
+    with pytest.raises(PowerCutError):
+        machine.upgrade().back_to(None, keep=2)
+    machine.power_returns()
+    machine.upgrade().recover()
+    if machine.disk.current.id == NEW.id:
+        assert machine.configuration == "novelty = 1\n"
+    assert machine.upgrade().resume(lambda text: Source(Kind.VENV)).result in ("rolled_back", "unchanged")
+    assert (machine.disk.current.id, machine.configuration) == (OLD.id, BEFORE)
+    (saved,) = machine.state.folder.glob("edits/*/etc/edgellm/edgellm.toml")
+    assert saved.read_text() == "novelty = 1\n"
+
+
+def test_an_edit_while_a_release_is_tried_outlives_its_failure(machine: Machine) -> None:
+    machine.smoke_fails_for = NEW.version
+    machine.disk.changes_nothing = True
+    machine.edit_in_smoke = "# edited meanwhile\n"
+    assert machine.go().result == "returned"
+    assert (machine.disk.current.id, machine.configuration) == (OLD.id, "# edited meanwhile\n")
+
+
+def test_another_configuration_for_the_release_that_serves_is_an_edit(machine: Machine, tmp_path: Path) -> None:
+    machine.go()
+    (tmp_path / "other.toml").write_text("# other\n")
+    assert machine.go(config_file=tmp_path / "other.toml").result == "upgraded"
+    assert machine.upgrade().back_to("1.0", keep=2).result == "rolled_back"
+    assert machine.configuration == "# other\n"
 
 
 def test_old_releases_go_with_what_was_kept_for_them(machine: Machine) -> None:
