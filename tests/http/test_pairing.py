@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.http.daemon_process import MODEL, Daemon
 from tests.http.test_command import edgellm
 
 from edgellm.errors import BoardUnverifiedError, DaemonUnreachableError, PairingClosedError
+from edgellm.service import private_ca
 from edgellm.service.pairing import client as client_side
 from edgellm.service.pairing.attempts import ATTEMPTS_OF_ADDRESS_MAX
 from edgellm.service.pairing.boards import Board
@@ -126,6 +128,31 @@ def test_a_paired_client_has_key_and_authority_and_chats(board: PairingBoard, ho
     assert revoked.returncode == 0, revoked.stderr
     assert board.models_with(kept.key()) == 401
     assert board.models_with(board.key) == 200
+
+
+@pytest.mark.parametrize(
+    ("begins", "problem"), [(timedelta(days=2), "is not valid yet"), (timedelta(days=-1_000), "is valid no more")]
+)
+def test_a_client_whose_clock_is_wrong_hears_of_the_clock(
+    board: PairingBoard, home: dict[str, str], monkeypatch: pytest.MonkeyPatch, begins: timedelta, problem: str
+) -> None:
+    """As the client sees it: its clock says another year than the certificate."""
+    code = board.open_code()
+    assert edgellm("pair", board.host, code, **home).returncode == 0
+    monkeypatch.setattr(private_ca, "CLOCK_SKEW", -begins)
+    board.authority.init(["localhost", "127.0.0.1"])
+    assert board.verb("reload").returncode == 0
+    tried = [
+        edgellm("pair", board.host, board.open_code(), XDG_CONFIG_HOME=str(board.folder / "other")),
+        edgellm("chat", "Hi", "--url", board.daemon.url, **home),
+    ]
+    assert tried[0].returncode == 78
+    for one in tried:
+        assert one.returncode != 0
+        assert f"{problem} by this machine's clock, which says {datetime.now(UTC):%Y-}" in one.stderr
+        assert "— set the clock" in one.stderr
+        assert "somebody" not in one.stderr
+        assert one.stderr.count("\n") == 1
 
 
 def test_a_used_code_is_used_also_after_a_power_cut(board: PairingBoard, home: dict[str, str], tmp_path: Path) -> None:

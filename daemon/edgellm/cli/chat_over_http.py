@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from edgellm.cli.chat import KEY_VARIABLE
 from edgellm.errors import EdgeLLMError, UsageError
-from edgellm.service.tls import AUTHORITY_FILE
+from edgellm.service.tls import AUTHORITY_FILE, time_problem
 
 CONNECT_SECONDS_MAX = 10.0
 ANSWER_SECONDS_MAX = 900.0  # between two pieces: a queue of other people's requests may be before ours
@@ -142,10 +142,11 @@ class Server:
             return connection, connection.getresponse()
         except ssl.SSLCertVerificationError as error:
             connection.close()
-            raise ServerAnswerError(
-                f"the certificate of {self._url.scheme}://{self._url.netloc} is not trusted ({error.verify_message}) — "
-                f"for one of edgellm tls init set SSL_CERT_FILE=…/{AUTHORITY_FILE}, a copy of the server's file"
-            ) from None
+            problem = time_problem(error) or (
+                f"is not trusted ({error.verify_message}) — for one of edgellm tls init set "
+                f"SSL_CERT_FILE=…/{AUTHORITY_FILE}, a copy of the server's file"
+            )
+            raise ServerAnswerError(f"the certificate of {self._url.scheme}://{self._url.netloc} {problem}") from None
         except ssl.SSLError as error:
             connection.close()
             raise ServerAnswerError(

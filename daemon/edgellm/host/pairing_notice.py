@@ -36,34 +36,56 @@ class PairingNotice:
         self._issue = paths.at(ISSUE_FILE)
 
     def show_until_used(self) -> None:
-        """Return when a client has used the code or its time is over. Raises FirstBootError without a daemon."""
-        try:
-            opened, code = self._open_code()
-            self._show(code, opened)
-            state: Mapping[str, Any] | None = opened
-            while state is not None and not state["is_used"]:
-                time.sleep(POLL_SECONDS)
-                with suppress(OSError):  # a daemon that starts anew
-                    state = self._pairing()
-        finally:
-            self._hide()
-        self._kept.unlink(missing_ok=True)
-        if state is None:
-            print("the pairing code's time is over; edgellm pair-code opens another")
+        """Return when a client has used a code or its time is over. Raises FirstBootError without a daemon."""
+        state: Mapping[str, Any] | None
+        opened, code = self._open_code()
+        if code is None or opened["is_used"]:
+            state = self._wait_for_end(opened)
         else:
+            try:
+                self._show(code, opened)
+                state = self._wait_for_end(opened)
+            finally:
+                self._hide()
+            if state is not None and state["id"] != opened["id"]:
+                self._take_back("edgellm pair-code made another one")
+                state = self._wait_for_end(state)
+            elif state is not None:
+                self._take_back("a client has paired with it")
+            else:
+                self._take_back("its time is over, or it was closed; edgellm pair-code opens another")
+        self._kept.unlink(missing_ok=True)
+        if state is not None and state["is_used"]:
+            make_private_folder(self._paths.state)
             write_durably(self._paths.state / PAIRED_MARK, b"", 0o644)
             print("a client has paired with this board")
+        else:
+            print("the pairing code's time is over; edgellm pair-code opens another")
 
-    def _open_code(self) -> tuple[Mapping[str, Any], str]:
-        """The code that was shown before, if it is open still, else a new one."""
+    def _open_code(self) -> tuple[Mapping[str, Any], str | None]:
+        """The code that was shown before, if it is open still, else a new one. One that somebody else opened stays, and
+        nobody but them knows it: None."""
         state = self._wait_for_daemon()
         kept = self._read_kept()
-        if state is not None and kept.get("id") == state["id"]:
-            return state, str(kept["code"])
+        if state is not None:
+            return state, str(kept["code"]) if kept.get("id") == state["id"] else None
         opened = self._ask({"verb": "open-pairing", "lifetime_seconds": LIFETIME_SECONDS})["pairing"]
         make_private_folder(self._paths.state)
         write_json_durably(self._kept, {"id": opened["id"], "code": opened["code"]})
         return opened, str(opened["code"])
+
+    def _wait_for_end(self, opened: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The code as it was used, or the one that was opened in its place; None where there is none any more."""
+        ends_seconds = _boottime_seconds() + opened["left_seconds"]
+        state: Mapping[str, Any] | None = opened
+        while state is not None and state["id"] == opened["id"] and not state["is_used"]:
+            time.sleep(POLL_SECONDS)
+            try:
+                state = self._pairing()
+            except OSError:  # a daemon that starts anew
+                if _boottime_seconds() >= ends_seconds:
+                    return None
+        return state
 
     def _wait_for_daemon(self) -> Mapping[str, Any] | None:
         deadline = time.monotonic() + DAEMON_DEADLINE_SECONDS
@@ -98,6 +120,10 @@ class PairingNotice:
         self._write_to_console(text)
         self._tell_login_prompts()
 
+    def _take_back(self, why: str) -> None:
+        """Of what a console has shown nothing can be wiped off."""
+        self._write_to_console(f"\nThe pairing code above holds no more: {why}.\n\n")
+
     def _hide(self) -> None:
         self._issue.unlink(missing_ok=True)
         self._tell_login_prompts()
@@ -118,3 +144,8 @@ class PairingNotice:
             return kept if isinstance(kept, dict) else {}
         except (OSError, ValueError):
             return {}
+
+
+def _boottime_seconds() -> float:
+    """Runs on while the machine sleeps, as the daemon's."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -18,6 +18,9 @@ CERTIFICATE_BYTES_MAX = 2**20
 AUTHORITY_FILE = "ca.crt"
 PEM_BEGIN, PEM_END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
+# Of OpenSSL: not valid yet, and valid no more.
+_TIME_PROBLEMS = {9: "is not valid yet", 10: "is valid no more"}
+
 _log = logging.getLogger(__name__)
 
 
@@ -122,3 +125,14 @@ def authority_beside(certificate: Path) -> Path | None:
     """The authority that ``edgellm tls init`` made the certificate with, when it lies in the same folder."""
     authority = certificate.parent / AUTHORITY_FILE
     return authority if authority.is_file() else None
+
+
+def time_problem(error: ssl.SSLCertVerificationError) -> str | None:
+    """For a client, whose clock is as likely wrong as the certificate is; None where time is not the problem."""
+    problem = _TIME_PROBLEMS.get(error.verify_code)
+    if problem is None:
+        return None
+    return (
+        f"{problem} by this machine's clock, which says {datetime.now(UTC):%Y-%m-%d %H:%M} UTC — set the clock; where "
+        "it is right, set that of the server's machine, and make a new certificate there: edgellm tls init"
+    )

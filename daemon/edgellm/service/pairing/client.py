@@ -17,6 +17,7 @@ from typing import Any, Final
 from edgellm.api.pairing import CLAIM_PATH, HELLO_PATH, PROTOCOL
 from edgellm.errors import (
     BoardUnverifiedError,
+    ConfigError,
     DaemonUnreachableError,
     PairingClosedError,
     PairingError,
@@ -26,6 +27,7 @@ from edgellm.errors import (
 from edgellm.service.api_keys import make_key
 from edgellm.service.pairing.boards import Board
 from edgellm.service.pairing.code import NONCE_BYTES, PairingCode
+from edgellm.service.tls import time_problem
 
 ANSWER_SECONDS_MAX: Final = 20.0
 ANSWER_BYTES_MAX: Final = 65_536
@@ -53,7 +55,8 @@ def pair(
 ) -> str:
     """The client's name with the board; its key and the authority are in ``board`` then.
 
-    Raises BoardUnverifiedError before anything was sent that says something about the code or the key.
+    Raises BoardUnverifiedError before anything was sent that says something about the code or the key, and ConfigError
+    where the clock is wrong.
     """
     nonce = secrets.token_bytes(NONCE_BYTES)
     authority = _verified_authority(address, code, nonce)
@@ -121,6 +124,8 @@ def _ask(address: BoardAddress, path: str, body: Mapping[str, object], context: 
         response = connection.getresponse()
         status, data = response.status, response.read(ANSWER_BYTES_MAX)
     except ssl.SSLCertVerificationError as error:
+        if problem := time_problem(error):
+            raise ConfigError(f"the certificate of {address} {problem}; nothing was sent to it") from None
         if error.verify_code in _WRONG_NAME_CODES:
             raise BoardUnverifiedError(
                 f"the board's certificate is not for the name {address.host} — pair by a name of it, such as "
