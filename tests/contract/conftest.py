@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.contract.nvidia_binary import NotFetchedError, NvidiaBinary, cache_folder, fetch, unsupported_reason
+from tests.contract.tensorrt_board import on_board as on_board
 
 REPOSITORY = Path(__file__).parents[2]
 INSPECTION_TIMEOUT_SECONDS = 300

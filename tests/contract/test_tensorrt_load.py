@@ -7,22 +7,15 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from tests.contract.checkpoint_configs import write_files
-from tests.contract.nvidia_binary import NvidiaBinary
-from tests.contract.stand_in_builder import PLACEHOLDER
-from tests.models.safetensors_writer import write_safetensors
+from tests.contract.tensorrt_board import OnBoard, described
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
-from tests.unit.engines.jetson_platforms import ORIN
 from tests.unit.runtime.scripted_runtime import ScriptedModule
 
 from edgellm.cli.main import main
-from edgellm.engines import store
 from edgellm.engines.manifest import Manifest
 from edgellm.engines.resources.estimate import require_memory
 from edgellm.errors import (
@@ -32,40 +25,23 @@ from edgellm.errors import (
     UnsupportedModalityError,
     UnsupportedModelError,
 )
-from edgellm.runtime import engine_builders, loader, modules, tensorrt_load
+from edgellm.runtime import loader, tensorrt_load
 from edgellm.runtime.llm import LLM
-from edgellm.runtime.modules import SelectedRuntime
 
-REPOSITORY = Path(__file__).parents[2]
 DRAFT = {"model_type": "qwen3", "block_size": 8}
 LENGTHS = {"max_input_len": 128, "max_kv_cache_capacity": 256, "max_batch_size": 2}
 
 
 @pytest.fixture
-def module(nvidia_binary: NvidiaBinary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedModule:
-    """A board where TensorRT was selected, with the stand-in as its builder."""
+def module(on_board: OnBoard) -> ScriptedModule:
     scripted = ScriptedModule(extensions=False)
-    facts = ORIN.facts(tmp_path / "board")
-    selected = SelectedRuntime("tensorrt", scripted, "a test")  # type: ignore[arg-type]
-    monkeypatch.setattr(loader, "select_runtime", lambda choice: selected)
-    monkeypatch.setattr(engine_builders, "platform_facts", lambda: facts)
-    monkeypatch.setattr(engine_builders, "builder_module", lambda: "tests.contract.stand_in_builder")
-    # What a real builder and a real engine take is more than these tests need of the machine that runs them.
-    monkeypatch.setattr(store, "require_memory", lambda *_: None)
-    monkeypatch.setattr(tensorrt_load, "require_memory", lambda *_: None)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(nvidia_binary.site), str(REPOSITORY))))
+    on_board(scripted)
     return scripted
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path / "tiny", VARIANTS["qwen3"])
-
-
-def described(folder: Path, config: dict[str, Any]) -> str:
-    write_files(folder, {"config.json": {"hidden_size": 64, **config}, "tokenizer.json": {}})
-    write_safetensors(folder / PLACEHOLDER, {"a": np.zeros(1, np.float32)}, "f32")
-    return str(folder)
 
 
 def open_llm(model: Any, tmp_path: Path, **options: Any) -> LLM:
@@ -166,8 +142,6 @@ def test_the_command_builds_lists_and_explains_engines(
     module: ScriptedModule, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = described(tmp_path / "vision", {"model_type": "qwen3_vl"})
-    selected = SelectedRuntime("tensorrt", module, "a test")  # type: ignore[arg-type]
-    monkeypatch.setattr(modules, "select_runtime", lambda choice: selected)
     monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")
     monkeypatch.setenv("EDGELLM_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("EDGELLM_CONFIG", raising=False)

@@ -5,21 +5,17 @@ The board is described, and a scripted module is in the place of the one that ne
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.contract.nvidia_binary import NvidiaBinary
-from tests.contract.test_tensorrt_load import REPOSITORY, described
-from tests.unit.engines.jetson_platforms import ORIN
+from tests.contract.tensorrt_board import OnBoard, described
 from tests.unit.runtime.scripted_speech import AudioChunk, AudioStreamChannel, SpeakingModule, chunks
 
 from edgellm.cli.engine_context import EngineContext
 from edgellm.config import ModelSettings, Settings
-from edgellm.engines import store
 from edgellm.engines.progress import ignore_progress
 from edgellm.engines.source import resolve
 from edgellm.engines.store import Store
@@ -35,11 +31,10 @@ from edgellm.errors import (
     UnsupportedParameterError,
     WorkerFailedError,
 )
-from edgellm.runtime import engine_builders, loader, modules, tensorrt_speaker
 from edgellm.runtime.audio_params import AudioParams
+from edgellm.runtime.cancellation import Cancellation
 from edgellm.runtime.generation import GenerationRequest, SpeechPrompt
 from edgellm.runtime.load_model import load_model
-from edgellm.runtime.modules import SelectedRuntime
 from edgellm.runtime.sampling_params import SamplingParams
 from edgellm.runtime.tensorrt_speaker import TensorRTSpeaker
 from edgellm.runtime.tts import TTS
@@ -51,19 +46,9 @@ GIB = 1 << 30
 
 
 @pytest.fixture
-def module(nvidia_binary: NvidiaBinary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SpeakingModule:
-    """A board where TensorRT was selected, with the stand-in as its builder."""
+def module(on_board: OnBoard) -> SpeakingModule:
     scripted = SpeakingModule()
-    facts = ORIN.facts(tmp_path / "board")
-    selected = SelectedRuntime("tensorrt", scripted, "a test")  # type: ignore[arg-type]
-    monkeypatch.setattr(loader, "select_runtime", lambda choice: selected)
-    monkeypatch.setattr(modules, "select_runtime", lambda choice: selected)
-    monkeypatch.setattr(engine_builders, "platform_facts", lambda: facts)
-    monkeypatch.setattr(engine_builders, "builder_module", lambda: "tests.contract.stand_in_builder")
-    # What a real builder and a real engine take is more than these tests need of the machine that runs them.
-    monkeypatch.setattr(store, "require_memory", lambda *_: None)
-    monkeypatch.setattr(tensorrt_speaker, "require_memory", lambda *_: None)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(nvidia_binary.site), str(REPOSITORY))))
+    on_board(scripted)
     return scripted
 
 
@@ -198,7 +183,7 @@ def test_a_stream_that_is_closed_cancels_the_call_and_waits_for_it(
 def test_a_lane_speaks_in_the_format_that_was_asked_for(module: SpeakingModule, model: str, tmp_path: Path) -> None:
     with opened(model, tmp_path) as tts:
         request = GenerationRequest(SpeechPrompt("Hello.", "eric", format_name="wav"), SamplingParams())
-        work = SpeakingModel(tts).work(request, lambda: False)
+        work = SpeakingModel(tts).work(request, Cancellation())
         work.check()
         sound = b"".join(delta.audio_bytes or b"" for delta in work.deltas())
     assert sound[:4] == b"RIFF"
@@ -252,3 +237,20 @@ def test_a_configuration_of_it_is_prewarmed_estimated_and_served(
     arguments = {**sequential_arguments(settings.models[0], settings, 2), "build_on_start": False}
     with TTS(**arguments) as tts:
         assert tts.list_voices() == ["eric", "vivian"]
+
+
+def test_waiting_for_sound_is_no_work(module: SpeakingModule, model: str, tmp_path: Path) -> None:
+    """So a runtime that hangs is found, by whoever counts."""
+
+    def hang(channel: AudioStreamChannel) -> int:
+        channel.wait_until_cancelled()
+        return 0
+
+    module.speech = hang
+    noted: list[None] = []
+    cancellation = Cancellation(lambda: noted.append(None))
+    with opened(model, tmp_path) as tts:
+        threading.Timer(0.5, cancellation.set).start()
+        assert list(tts.prepare(SpeechPrompt("Hello.", "eric")).pcm(cancellation)) == []
+        assert module.speakers[0].calls_running == 0
+    assert noted == []

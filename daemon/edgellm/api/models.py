@@ -63,6 +63,7 @@ def _abilities(model: ServedModel) -> dict[str, Any]:
             **of_every_kind,
             "languages": list(capabilities.transcription.languages),
             "translates": capabilities.transcription.translates,
+            "times": capabilities.transcription.has_times,
         }
     if capabilities.speech.voices:
         return {**of_every_kind, "voices": [voice.name for voice in capabilities.speech.voices]}

@@ -19,17 +19,19 @@ _SEEK_PER_SECOND = 100  # OpenAI counts frames of 10 ms
 class Transcript:
     """One as it grows."""
 
+    pieces: list[str] = field(default_factory=list)
     segments: list[TranscriptSegment] = field(default_factory=list)
     facts: TranscriptFacts = field(default_factory=lambda: TranscriptFacts("", 0.0))
 
     def take(self, delta: StreamDelta) -> None:
+        self.pieces.append(delta.text)
         self.segments += delta.segments or ()
         if delta.transcript is not None:
             self.facts = delta.transcript
 
     @property
     def text(self) -> str:
-        return "".join([segment.text for segment in self.segments]).strip()
+        return "".join(self.pieces).strip()
 
 
 def whole(

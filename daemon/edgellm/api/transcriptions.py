@@ -93,6 +93,7 @@ class TranscriptResponse(Response):
             self._form.file,
             language=self._options.language if self._options else None,
             context=self._body.prompt,
+            with_times=self._body.response_format not in ("json", "text"),
             with_words=self._options is not None and "word" in self._options.timestamp_granularities,
             translate=self._options is None,
         )

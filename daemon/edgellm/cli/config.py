@@ -62,14 +62,14 @@ def _require_sources(loaded: LoadedSettings) -> None:
     from edgellm.engines.source import is_fetchable, resolve
     from edgellm.engines.whisper_folder import resolve_whisper
     from edgellm.errors import ConfigError, ModelError
-    from edgellm.service.model_kinds import kind_of, speaks_on_tensorrt
+    from edgellm.service.model_kinds import has_sound_engine, kind_of
 
     folder = models_dir(loaded.settings.cache_dir)
     for index, model in enumerate(loaded.settings.served_models):
         if is_fetchable(model.source):
             continue
         try:
-            kind = "auto" if speaks_on_tensorrt(model, loaded.settings) else kind_of(model, loaded.settings)
+            kind = "auto" if has_sound_engine(model, loaded.settings) else kind_of(model, loaded.settings)
             find = {"asr": resolve_whisper, "tts": resolve_piper_voice}.get(kind, resolve)
             find(model.source, folder, download=False)
         except ModelError as error:

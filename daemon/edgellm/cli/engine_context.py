@@ -37,10 +37,10 @@ class EngineContext:
     def models(self) -> Iterator[ModelSettings]:
         """Those that are meant and have an engine; the others: see files_without_engine."""
         from edgellm.config.model_kind import WITHOUT_TEXT
-        from edgellm.service.model_kinds import kind_of, speaks_on_tensorrt
+        from edgellm.service.model_kinds import has_sound_engine, kind_of
 
         for model in self.settings.served_models:
-            if kind_of(model, self.settings) not in WITHOUT_TEXT or speaks_on_tensorrt(model, self.settings):
+            if kind_of(model, self.settings) not in WITHOUT_TEXT or has_sound_engine(model, self.settings):
                 yield model
 
     def requests(
@@ -57,15 +57,17 @@ class EngineContext:
         from edgellm.engines.cache_directory import models_dir
         from edgellm.engines.piper_voice import resolve_piper_voice
         from edgellm.engines.whisper_folder import resolve_whisper
-        from edgellm.service.model_kinds import kind_of, speaks_on_tensorrt
+        from edgellm.service.model_kinds import has_sound_engine, kind_of
 
         folder = models_dir(self.settings.cache_dir)
         for model in self.settings.served_models:
+            if has_sound_engine(model, self.settings):
+                continue
             kind = kind_of(model, self.settings)
             if kind == "asr":
                 whisper = resolve_whisper(model.source, folder, on_progress=on_progress)
                 yield whisper.path, whisper.model_id
-            elif kind == "tts" and not speaks_on_tensorrt(model, self.settings):
+            elif kind == "tts":
                 voice = resolve_piper_voice(model.source, folder, on_progress=on_progress)
                 yield voice.weights, voice.model_id
 

@@ -11,10 +11,14 @@ from edgellm.parsing.output_style import OutputStyle
 
 @dataclass(frozen=True, slots=True)
 class Transcription:
-    """What a speech recognition model hears: ``languages`` are codes, none for a model of another kind."""
+    """What a speech recognition model hears: ``languages`` are codes, none for a model of another kind.
+
+    ``has_times``: it knows when something was said.
+    """
 
     languages: tuple[str, ...] = ()
     translates: bool = False  # into English
+    has_times: bool = True
 
 
 @dataclass(frozen=True, slots=True)

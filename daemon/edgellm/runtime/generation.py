@@ -42,12 +42,14 @@ class TokenPrompt:
 class AudioPrompt:
     """Speech to be written down. ``language`` is a code such as ``en``; None is heard from the audio.
 
-    ``context`` is text that came before, or that shows how names are spelt.
+    ``context`` is text that came before, or that shows how names are spelt. ``with_times``: the answer says when
+    something was said, ``with_words`` of each word.
     """
 
     audio: MediaFile
     language: str | None = None
     context: str = ""
+    with_times: bool = False
     with_words: bool = False
     translate: bool = False  # into English
 

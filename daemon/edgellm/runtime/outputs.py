@@ -39,8 +39,17 @@ class TranscriptSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class TranscriptPiece:
+    """A piece of a transcript by a model that does not know when it was said."""
+
+    text: str
+    token_ids: list[int] = field(default_factory=list)
+    prompt_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TranscriptFacts:
-    """``language`` is the one that was asked for or heard."""
+    """``language`` is the one that was asked for or heard, "" where neither is known."""
 
     language: str
     duration_seconds: float

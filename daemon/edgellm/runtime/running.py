@@ -24,6 +24,10 @@ WAIT_TICK_MS = 200
 OnReleased = Callable[[], None]
 
 
+def _never() -> bool:
+    return False
+
+
 class RunningGeneration(Protocol):
     """One reader takes the chunks; every other method may be called from any thread."""
 
@@ -32,8 +36,11 @@ class RunningGeneration(Protocol):
         """The caller cancelled it."""
         ...
 
-    def next_chunk(self) -> StreamChunk | None:
-        """Wait for a chunk; not to be called after the finished one. None when no other will come."""
+    def next_chunk(self, given_up: Callable[[], bool] = ...) -> StreamChunk | None:
+        """Wait for a chunk; not to be called after the finished one. None when no other will come.
+
+        ``given_up`` is asked from time to time while this waits; once it holds, the generation is cancelled.
+        """
         ...
 
     def cancel(self) -> None:
@@ -78,8 +85,8 @@ class InFlightGeneration:
     def cancelled(self) -> bool:
         return self._cancelled
 
-    def next_chunk(self) -> StreamChunk | None:
-        chunk = self._wait()
+    def next_chunk(self, given_up: Callable[[], bool] = _never) -> StreamChunk | None:
+        chunk = self._wait(given_up)
         if chunk is not None and chunk.finished:
             self._release()
         return chunk
@@ -129,11 +136,13 @@ class InFlightGeneration:
         assert self._error is not None  # noqa: S101  # one of the two was set above
         raise map_request_error(self._module, self._error, cancelled=self._cancelled) from self._error
 
-    def _wait(self) -> StreamChunk | None:
+    def _wait(self, given_up: Callable[[], bool]) -> StreamChunk | None:
         while True:
             chunk = self._channel.wait_pop(WAIT_TICK_MS)
             if chunk is not None:
                 return chunk
+            if given_up():
+                self.cancel()
             if self._channel.is_cancelled():
                 return None
             # The last chunk may have come between the wait and this question: look once more.
@@ -171,11 +180,13 @@ class BlockingGeneration:
     def cancelled(self) -> bool:
         return self._cancelled
 
-    def next_chunk(self) -> StreamChunk | None:
+    def next_chunk(self, given_up: Callable[[], bool] = _never) -> StreamChunk | None:
         while True:
             chunk = self._channel.wait_pop(WAIT_TICK_MS)
             if chunk is not None:
                 return chunk
+            if given_up():
+                self.cancel()
             if self._channel.is_cancelled():
                 return None
             if self._channel.is_finished() or not self._worker.is_alive():

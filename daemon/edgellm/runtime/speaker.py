@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 from edgellm.runtime.audio_params import AudioParams
+from edgellm.runtime.cancellation import Cancellation
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import SpeechPrompt
 
@@ -16,7 +17,7 @@ class Utterance(Protocol):
     @property
     def units(self) -> int: ...
 
-    def pcm(self, is_cancelled: Callable[[], bool]) -> Iterator[tuple[bytes, int]]:
+    def pcm(self, is_cancelled: Cancellation) -> Iterator[tuple[bytes, int]]:
         """Samples of 16 bits, mono, at 24 kHz, as they are made, with how many frames the model made for them."""
         ...
 

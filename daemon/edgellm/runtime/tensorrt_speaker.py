@@ -19,6 +19,7 @@ from edgellm.errors import (
     UnsupportedParameterError,
 )
 from edgellm.runtime.audio_params import AudioParams
+from edgellm.runtime.cancellation import Cancellation
 from edgellm.runtime.capabilities import Capabilities, Speech, Voice
 from edgellm.runtime.contract import RuntimeModule
 from edgellm.runtime.generation import SpeechPrompt
@@ -100,13 +101,13 @@ class TensorRTSpeaker:
             setattr(native, name, getattr(params, name))
         return TensorRTUtterance(self, prompt.text, native)
 
-    def pcm(self, text: str, native: Any, is_cancelled: Callable[[], bool]) -> Iterator[tuple[bytes, int]]:
+    def pcm(self, text: str, native: Any, is_cancelled: Cancellation) -> Iterator[tuple[bytes, int]]:
         """Sound as the runtime makes it. However it ends, the runtime's call has returned then."""
         channel = self._module.AudioStreamChannel()
         call = _Call(lambda: self._runtime.handle_request_tts(text, native, channel), channel.cancel)
         call.start()
         try:
-            while not is_cancelled():
+            while not is_cancelled.is_set():
                 has_returned = not call.is_alive()
                 # What came between the last look and the return is looked for once more.
                 chunk = channel.try_pop() if has_returned else channel.wait_pop(CHUNK_WAIT_MS)
@@ -114,6 +115,7 @@ class TensorRTSpeaker:
                     if has_returned:
                         break
                     continue
+                is_cancelled()  # it goes on
                 if chunk.pcm16:
                     yield chunk.pcm16, chunk.num_frames
                 if chunk.is_final:
@@ -122,7 +124,7 @@ class TensorRTSpeaker:
             if call.is_alive():
                 channel.cancel()
             call.join()
-        if call.error is not None and not is_cancelled():
+        if call.error is not None and not is_cancelled.is_set():
             raise map_request_error(self._module, call.error) from call.error
 
     def close(self) -> None:
@@ -143,7 +145,7 @@ class TensorRTUtterance:
         """The runtime does not say how many tokens it has."""
         return 0
 
-    def pcm(self, is_cancelled: Callable[[], bool]) -> Iterator[tuple[bytes, int]]:
+    def pcm(self, is_cancelled: Cancellation) -> Iterator[tuple[bytes, int]]:
         return self.speaker.pcm(self.text, self.native, is_cancelled)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -15,6 +15,7 @@ from edgellm.engines.tensorrt.speech_checkpoint import is_speech_checkpoint
 from edgellm.errors import ClosedError, ConfigError
 from edgellm.media.speech_encoder import speech_encoder
 from edgellm.runtime.audio_params import AudioParams
+from edgellm.runtime.cancellation import Cancellation
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import SpeechPrompt
 from edgellm.runtime.http_serving import OpenModel
@@ -130,12 +131,12 @@ class TTS(OpenModel):
         """What is to be said, found out before any of it is. Raises RequestError for what cannot be."""
         return self._speaker.prepare(prompt, params or AudioParams())
 
-    def speak(self, spoken: Utterance, prompt: SpeechPrompt, is_cancelled: Callable[[], bool]) -> Iterator[StreamDelta]:
+    def speak(self, spoken: Utterance, prompt: SpeechPrompt, is_cancelled: Cancellation) -> Iterator[StreamDelta]:
         """Sound in the prompt's format as it is made. Cancelled, it ends with the part it is in."""
         encoder = speech_encoder(prompt.format_name)
         for pcm, frames in spoken.pcm(is_cancelled):
             yield StreamDelta(audio_bytes=encoder.encode(pcm), audio_frames=frames)
-        if not is_cancelled():
+        if not is_cancelled.is_set():
             yield StreamDelta(
                 audio_bytes=encoder.finish() or None,
                 finished=True,
@@ -179,7 +180,7 @@ class TTS(OpenModel):
     def _locked(self, spoken: Utterance) -> Iterator[StreamDelta]:
         with self._lock:
             self._ensure_open()
-            for pcm, frames in spoken.pcm(lambda: False):
+            for pcm, frames in spoken.pcm(Cancellation()):
                 if pcm:
                     yield StreamDelta(audio_bytes=pcm, audio_frames=frames)
             yield StreamDelta(finished=True, finish_reason="stop", prompt_tokens=spoken.units)

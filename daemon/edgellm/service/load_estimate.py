@@ -24,7 +24,7 @@ from edgellm.errors import EdgeLLMError, ModelSourceError
 from edgellm.runtime.phase_estimates import phase_estimates
 from edgellm.service.engine_store import engine_store
 from edgellm.service.model_builds import build_of, load_options
-from edgellm.service.model_kinds import kind_of, speaks_on_tensorrt
+from edgellm.service.model_kinds import has_sound_engine, kind_of
 from edgellm.serving.worker.conversion import load_error
 
 # Parts that replicas of a model map together.
@@ -66,10 +66,10 @@ async def estimate_load_bytes(model: ModelSettings, settings: Settings) -> int |
 
 def load_bytes(model: ModelSettings, settings: Settings) -> int | None:
     """The same, in this process."""
-    kind = kind_of(model, settings)
+    kind = "auto" if has_sound_engine(model, settings) else kind_of(model, settings)
     if kind == "asr":
         return _transcriber_bytes(model, settings)
-    if kind == "tts" and not speaks_on_tensorrt(model, settings):
+    if kind == "tts":
         return _voice_bytes(model, settings)
     store = engine_store(settings)
     try:

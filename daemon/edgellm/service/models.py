@@ -20,14 +20,13 @@ from edgellm.engines.native_builder import has_engine_of_gguf
 from edgellm.engines.piper_voice import resolve_piper_voice
 from edgellm.engines.source import is_fetchable, resolve
 from edgellm.engines.store import BYTES_PER_GIB
-from edgellm.engines.tensorrt.speech_checkpoint import is_speech_checkpoint
 from edgellm.engines.whisper_folder import resolve_whisper
 from edgellm.errors import ConfigError, UnsupportedModelError
 from edgellm.service.engine_store import engine_store
 from edgellm.service.load_estimate import estimate_load_bytes
 from edgellm.service.logs import goes_to_journal
 from edgellm.service.model_builds import COMPILED_OPTIONS
-from edgellm.service.model_kinds import kind_of, speaks_on_tensorrt
+from edgellm.service.model_kinds import has_sound_engine, kind_of
 from edgellm.serving.model_spec import ModelSpec, OpenedModel, ReportProgress
 from edgellm.serving.model_table import check_names
 from edgellm.serving.settings import ServingSettings
@@ -55,13 +54,13 @@ def clear_engines(settings: Settings) -> None:
 
 def _spec(model: ModelSettings, settings: Settings) -> ModelSpec:
     kind = kind_of(model, settings)
-    model_id = _model_id(model.source, settings, kind)
+    model_id = _model_id(model, settings, kind)
     name = model.name or model_id
     if len(name) > MODEL_NAME_CHARACTERS_MAX or not re.fullmatch(MODEL_NAME_PATTERN, name):
         raise ConfigError(f"{name!r} cannot be a model's name — choose one: --model NAME={model.source}")
 
     if kind in WITHOUT_TEXT:
-        check_settings_of_kind(model, name, kind)
+        check_settings_of_kind(model, name, kind, allowed=_lengths_of_sound_engine(model, settings, kind))
     workers = _worker_specs(model, name, settings)
     limits = _worker_settings(settings)
 
@@ -113,12 +112,13 @@ def serving_settings(settings: Settings, model: ModelSettings | None = None) -> 
     )
 
 
-def _model_id(source: str, settings: Settings, kind: ModelKind) -> str:
+def _model_id(model: ModelSettings, settings: Settings, kind: ModelKind) -> str:
     """Resolved now, so that a wrong path ends the start before anything is loaded.
 
     A model that is not here yet is fetched while it loads: readiness says how far it is.
     """
-    if kind in WITHOUT_TEXT and not is_speech_checkpoint(source, models_dir(settings.cache_dir)):
+    source = model.source
+    if kind in WITHOUT_TEXT and not has_sound_engine(model, settings):
         if is_fetchable(source) and settings.engines.build_on_start and (source in CATALOGUE or kind == "asr"):
             hub_id = None if source in CATALOGUE else parse_hub_id(source)
             return source if hub_id is None else hub_id.model_id
@@ -191,22 +191,33 @@ def cpu_numbers(cpu_list: str) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def check_settings_of_kind(model: ModelSettings, name: str, kind: ModelKind) -> None:
+def check_settings_of_kind(
+    model: ModelSettings, name: str, kind: ModelKind, allowed: Mapping[str, int] | None = None
+) -> None:
     """Raise ConfigError for a setting that speech recognition, or speech, has no use for."""
     for setting, value in llm_arguments(model).items():
-        if setting != "threads" and value != "auto":
+        if setting != "threads" and value != "auto" and setting not in (allowed or {}):
             raise ConfigError(f"model {name}: {setting} is for models that make text; this one {WITHOUT_TEXT[kind]}")
 
 
+def _lengths_of_sound_engine(model: ModelSettings, settings: Settings, kind: ModelKind) -> dict[str, int]:
+    """What was set of the lengths that an engine for speech recognition is compiled for."""
+    if kind != "asr" or not has_sound_engine(model, settings):
+        return {}
+    lengths = {"max_input_len": model.max_input_len, "max_kv_cache_capacity": model.max_kv_cache_capacity}
+    return {name: value for name, value in lengths.items() if value is not None}
+
+
 def sequential_arguments(model: ModelSettings, settings: Settings, cpus: int) -> dict[str, Any]:
-    """Transcriber's and TTS's, by name."""
+    """Those of ``load_transcriber`` and TTS, by name."""
     engines = {"read_only_engine_dirs": list(settings.engines.read_only_dirs)}
     return {
         "model": model.source,
         "cache_dir": str(settings.cache_dir),
         "build_on_start": settings.engines.build_on_start,
         "threads": model.threads or max(1, cpus // model.replicas),
-        **(engines if speaks_on_tensorrt(model, settings) else {}),
+        **(engines if has_sound_engine(model, settings) else {}),
+        **_lengths_of_sound_engine(model, settings, kind_of(model, settings)),
     }
 
 

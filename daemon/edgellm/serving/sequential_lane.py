@@ -9,10 +9,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
 from typing import Protocol
 
 from edgellm.errors import EdgeLLMError, GenerationError, RequestCancelledError
+from edgellm.runtime.cancellation import Cancellation
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.outputs import StreamDelta
@@ -52,7 +52,7 @@ class SequentialModel(Protocol):
     @property
     def encoder(self) -> RequestEncoder: ...
 
-    def work(self, request: GenerationRequest, is_cancelled: Callable[[], bool]) -> SequentialWork:
+    def work(self, request: GenerationRequest, is_cancelled: Cancellation) -> SequentialWork:
         """Raises RequestError for a request of another kind."""
         ...
 
@@ -134,8 +134,8 @@ class _Running:
     def __init__(self, lane: SequentialLane, request: GenerationRequest, receiver: DeltaReceiver) -> None:
         self._lane = lane
         self._receiver = receiver
-        self._cancelled = Event()
-        self.work = lane.model.work(request, self._is_cancelled)
+        self._cancelled = Cancellation(lane.count_step)
+        self.work = lane.model.work(request, self._cancelled)
         self._deltas: Iterator[StreamDelta] | None = None
 
     def cancel(self) -> None:
@@ -160,11 +160,6 @@ class _Running:
             error = GenerationError(self._lane.model.failure)
         self.work.close()
         loop.call_soon_threadsafe(self._ended, error)
-
-    def _is_cancelled(self) -> bool:
-        """Asked after every little that was done: something goes on."""
-        self._lane.count_step()
-        return self._cancelled.is_set()
 
     def _ended(self, error: EdgeLLMError | None) -> None:
         self._lane.released(self)

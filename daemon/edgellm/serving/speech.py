@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from edgellm.runtime.cancellation import Cancellation
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.outputs import StreamDelta
@@ -26,7 +27,7 @@ class SpeakingModel:
     def capabilities(self) -> Capabilities:
         return self.tts.capabilities
 
-    def work(self, request: GenerationRequest, is_cancelled: Callable[[], bool]) -> _Speech:
+    def work(self, request: GenerationRequest, is_cancelled: Cancellation) -> _Speech:
         return _Speech(self.tts, request, is_cancelled)
 
     def close(self) -> None:
@@ -36,7 +37,7 @@ class SpeakingModel:
 class _Speech:
     """Checked by finding out what is to be said, which takes next to no time."""
 
-    def __init__(self, tts: TTS, request: GenerationRequest, is_cancelled: Callable[[], bool]) -> None:
+    def __init__(self, tts: TTS, request: GenerationRequest, is_cancelled: Cancellation) -> None:
         self._tts = tts
         self._prompt = speech_prompt_of(request)
         self._is_cancelled = is_cancelled

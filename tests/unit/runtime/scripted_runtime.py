@@ -6,206 +6,74 @@ is neither finished nor has it a reason, and waits on it return at once.
 
 from __future__ import annotations
 
-import enum
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
+
+from tests.unit.runtime import scripted_values
+from tests.unit.runtime.scripted_values import (
+    ContextCacheCommitPolicy as ContextCacheCommitPolicy,
+)
+from tests.unit.runtime.scripted_values import (
+    ContextCacheConfig as ContextCacheConfig,
+)
+from tests.unit.runtime.scripted_values import (
+    ContextCacheLookupPolicy as ContextCacheLookupPolicy,
+)
+from tests.unit.runtime.scripted_values import (
+    ExtendedRequest as ExtendedRequest,
+)
+from tests.unit.runtime.scripted_values import (
+    FinishReason as FinishReason,
+)
+from tests.unit.runtime.scripted_values import (
+    GuidedDecodingParams as GuidedDecodingParams,
+)
+from tests.unit.runtime.scripted_values import (
+    GuideType as GuideType,
+)
+from tests.unit.runtime.scripted_values import (
+    LLMGenerationRequest as LLMGenerationRequest,
+)
+from tests.unit.runtime.scripted_values import (
+    Message as Message,
+)
+from tests.unit.runtime.scripted_values import (
+    MessageContent as MessageContent,
+)
+from tests.unit.runtime.scripted_values import (
+    MessageToolCall as MessageToolCall,
+)
+from tests.unit.runtime.scripted_values import (
+    PlainRequest as PlainRequest,
+)
+from tests.unit.runtime.scripted_values import (
+    Record as Record,
+)
+from tests.unit.runtime.scripted_values import (
+    RequestExtensions as RequestExtensions,
+)
+from tests.unit.runtime.scripted_values import (
+    ShutdownMode as ShutdownMode,
+)
+from tests.unit.runtime.scripted_values import (
+    SubmitError as SubmitError,
+)
+from tests.unit.runtime.scripted_values import (
+    ToolChoice as ToolChoice,
+)
+from tests.unit.runtime.scripted_values import (
+    ToolChoiceMode as ToolChoiceMode,
+)
+from tests.unit.runtime.scripted_values import (
+    ToolDefinition as ToolDefinition,
+)
 
 DEADLINE_SECONDS = 20.0
-
-
-class FinishReason(enum.Enum):
-    NOT_FINISHED = 0
-    END_ID = 1
-    LENGTH = 2
-    CANCELLED = 3
-    ERROR = 4
-    STOP_WORDS = 5
-
-
-class GuideType(enum.Enum):
-    JSON_OBJECT = 0
-    JSON_SCHEMA = 1
-    REGEX = 2
-    EBNF = 3
-    STRUCTURAL_TAG = 4
-    CHOICE = 5
-
-
-class ToolChoiceMode(enum.Enum):
-    NONE = 0
-    AUTO = 1
-    REQUIRED = 2
-    FUNCTION = 3
-
-
-class ShutdownMode(enum.Enum):
-    DRAIN = 0
-    CANCEL = 1
-
-
-class ContextCacheLookupPolicy(enum.Enum):
-    USE_CACHE = 0
-    BYPASS = 1
-
-
-class ContextCacheCommitPolicy(enum.Enum):
-    INCLUDING_GENERATED_TOKENS = 0
-    PREFILL_STATE_ONLY = 1
-
-
-class SubmitError(Exception):
-    pass
-
-
-class Record:
-    """A value object of the contract: fixed fields; lists and maps come out as copies."""
-
-    FIELDS: ClassVar[dict[str, Any]] = {}
-
-    def __init__(self) -> None:
-        for name, default in self.FIELDS.items():
-            object.__setattr__(self, f"_{name}", default() if callable(default) else default)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self.FIELDS:
-            raise AttributeError(name)
-        value = object.__getattribute__(self, f"_{name}")
-        return value.copy() if isinstance(value, (list, dict)) else value
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self.FIELDS:
-            raise AttributeError(name)
-        if isinstance(value, str):
-            try:
-                value.encode("utf-8")
-            except UnicodeEncodeError as error:
-                raise TypeError(name) from error
-        object.__setattr__(self, f"_{name}", value)
-
-
-class MessageContent(Record):
-    FIELDS: ClassVar[dict[str, Any]] = {"type": "", "content": ""}
-
-    def __init__(self, type: str = "", content: str = "") -> None:
-        super().__init__()
-        self.type = type
-        self.content = content
-
-
-class MessageToolCall(Record):
-    FIELDS: ClassVar[dict[str, Any]] = {
-        "id": "",
-        "type": "function",
-        "name": "",
-        "arguments": "",
-        "arguments_is_string": True,
-    }
-
-
-class Message(Record):
-    FIELDS: ClassVar[dict[str, Any]] = {
-        "role": "",
-        "contents": list,
-        "reasoning_content": "",
-        "has_reasoning_content": False,
-        "tool_calls": list,
-        "has_tool_calls": False,
-        "tool_call_id": "",
-        "name": "",
-        "has_content": True,
-        "content_is_array": False,
-        "content_is_null": False,
-    }
-
-
-class ToolDefinition(Record):
-    FIELDS: ClassVar[dict[str, Any]] = {
-        "name": "",
-        "description": "",
-        "parameters": "{}",
-        "strict": False,
-        "has_description": True,
-        "has_parameters": True,
-        "has_strict": False,
-    }
-
-
-class ToolChoice(Record):
-    FIELDS: ClassVar[dict[str, Any]] = {"mode": ToolChoiceMode.AUTO, "function_name": ""}
-
-
-class GuidedDecodingParams(Record):
-    FIELDS: ClassVar[dict[str, Any]] = {"type": GuideType.JSON_OBJECT, "guide": ""}
-
-    def __init__(self, type: GuideType = GuideType.JSON_OBJECT, guide: str = "") -> None:
-        super().__init__()
-        self.type = type
-        self.guide = guide
-
-
-class RequestExtensions(Record):
-    FIELDS: ClassVar[dict[str, Any]] = {
-        "token_ids": None,
-        "min_p": 0.0,
-        "frequency_penalty": 0.0,
-        "presence_penalty": 0.0,
-        "repetition_penalty": 1.0,
-        "ignore_eos": False,
-        "embeddings": False,
-        "cache_domain": "",
-    }
-
-
-class PlainRequest(Record):
-    FIELDS: ClassVar[dict[str, Any]] = {
-        "messages": list,
-        "stop_strings": list,
-        "logit_bias": dict,
-        "guided_decoding": None,
-        "sampling_seed": None,
-    }
-
-
-class ExtendedRequest(PlainRequest):
-    FIELDS: ClassVar[dict[str, Any]] = {**PlainRequest.FIELDS, "extensions": RequestExtensions}
-
-
-class LLMGenerationRequest(Record):
-    FIELDS: ClassVar[dict[str, Any]] = {
-        "requests": list,
-        "temperature": 0.0,
-        "top_p": 0.0,
-        "top_k": 0,
-        "max_generate_length": 0,
-        "apply_chat_template": True,
-        "add_generation_prompt": True,
-        "enable_thinking": False,
-        "reasoning_effort": "",
-        "tools": list,
-        "tool_choice": ToolChoice,
-        "parallel_tool_calls": True,
-        "disable_spec_decode": False,
-        "skip_special_tokens": True,
-        "stream_channels": list,
-        "num_logprobs": 0,
-        "context_cache_lookup_policy": ContextCacheLookupPolicy.USE_CACHE,
-        "context_cache_commit_policy": ContextCacheCommitPolicy.INCLUDING_GENERATED_TOKENS,
-        "context_cache_replay_tail_length": 0,
-    }
-
-
-class ContextCacheConfig(Record):
-    FIELDS: ClassVar[dict[str, Any]] = {
-        "enabled": False,
-        "max_records": 1024,
-        "recurrent_snapshot_pool_bytes": 0,
-        "partial_kv_snapshot_pool_bytes": 0,
-    }
 
 
 @dataclass(frozen=True)
@@ -513,6 +381,12 @@ class ScriptedModule:
     LLMGenerationRequest = LLMGenerationRequest
     ContextCacheConfig = ContextCacheConfig
     StreamChannel = StreamChannel
+    OmniAudioParams = scripted_values.OmniAudioParams
+    AudioData = scripted_values.AudioData
+    ImageData = scripted_values.ImageData
+    load_audio_buffer_from_bytes = staticmethod(scripted_values.load_audio_buffer_from_bytes)
+    load_image_from_bytes = staticmethod(scripted_values.load_image_from_bytes)
+    load_video_from_array = staticmethod(scripted_values.load_video_from_array)
 
     def __init__(self, *, extensions: bool = True, signals: bool = True) -> None:
         self.Request = ExtendedRequest if extensions else PlainRequest

@@ -6,22 +6,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
-from tests.unit.runtime.scripted_runtime import DEADLINE_SECONDS, Record, ScriptedModule
-
-
-class OmniAudioParams(Record):
-    FIELDS: ClassVar[dict[str, Any]] = {
-        "talker_temperature": 0.9,
-        "talker_top_k": 50,
-        "talker_top_p": 1.0,
-        "repetition_penalty": 1.05,
-        "max_audio_length": 4096,
-        "speaker_name": "",
-        "codec_chunk_frames": 10,
-        "talker_prefill_threshold": 4,
-    }
+from tests.unit.runtime.scripted_runtime import DEADLINE_SECONDS, ScriptedModule
+from tests.unit.runtime.scripted_values import OmniAudioParams
 
 
 @dataclass(frozen=True)
@@ -95,11 +83,11 @@ class TTSRuntime:
     def get_speaker_names(self) -> list[str]:
         return list(self.names)
 
-    def handle_request_tts(self, text: str, params: OmniAudioParams, channel: AudioStreamChannel) -> int:
+    def handle_request_tts(self, text: str, params: OmniAudioParams, audio_channel: AudioStreamChannel) -> int:
         self.spoken.append((text, params))
         self.calls_running += 1
         try:
-            return self.speech(channel)
+            return self.speech(audio_channel)
         finally:
             self.calls_running -= 1
 
@@ -107,7 +95,6 @@ class TTSRuntime:
 class SpeakingModule(ScriptedModule):
     """``speech`` is what every runtime says, ``names`` who its speakers are."""
 
-    OmniAudioParams = OmniAudioParams
     AudioStreamChannel = AudioStreamChannel
 
     def __init__(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgellm.engines.json_file import MAX_COUNT, Fields, read_object
+from edgellm.engines.tensorrt.arguments import BUILDER_DEFAULTS
 from edgellm.engines.tensorrt.speculation import DEFAULT_MAX_VERIFY_TREE_SIZE, NO_METHOD, CompiledSpeculation
 
 CONFIG_FILE = "config.json"
@@ -22,7 +23,8 @@ MAX_CONFIG_BYTES = 64 << 20  # the bindings of every tensor of a large checkpoin
 class EngineMetadata:
     """Limits are tokens and sequences; None where the engines state none (a bundle of speech alone).
 
-    ``model_type`` is the family as the text engine names it, ``audio_model_type`` as the audio encoder does.
+    ``model_type`` is the family as the text engine names it, ``audio_model_type`` as the audio encoder does;
+    its time steps are those of 10 ms that a sound may have.
     """
 
     model_type: str = ""
@@ -41,6 +43,8 @@ class EngineMetadata:
     max_lora_rank: int = 0
     visual_model_type: str = ""
     audio_model_type: str = ""
+    audio_min_time_steps: int = BUILDER_DEFAULTS["min_time_steps"]
+    audio_max_time_steps: int = BUILDER_DEFAULTS["max_time_steps"]
     speculation: CompiledSpeculation = field(default_factory=CompiledSpeculation)
 
     @classmethod
@@ -56,6 +60,8 @@ class EngineMetadata:
         visual = _optional_object(visual_path)
         pictures = _builder_fields(visual_path, visual)
         audio_path = bundle_dir / AUDIO_FOLDER / CONFIG_FILE
+        audio = _optional_object(audio_path)
+        sounds = _builder_fields(audio_path, audio)
         return cls(
             model_type=text.text("model") or "",
             edgellm_version=text.text("edgellm_version") or "",
@@ -72,7 +78,9 @@ class EngineMetadata:
             max_image_tokens_per_image=_limit(pictures, "max_image_tokens_per_image"),
             max_lora_rank=_size(compiled, "max_lora_rank", 0),
             visual_model_type=Fields(visual_path, visual).text("model_type") or "",
-            audio_model_type=Fields(audio_path, _optional_object(audio_path)).text("model_type") or "",
+            audio_model_type=Fields(audio_path, audio).text("model_type") or "",
+            audio_min_time_steps=_limit(sounds, "min_time_steps") or BUILDER_DEFAULTS["min_time_steps"],
+            audio_max_time_steps=_limit(sounds, "max_time_steps") or BUILDER_DEFAULTS["max_time_steps"],
             speculation=CompiledSpeculation()
             if draft is None
             else compiled_speculation(base, draft, base_path, bundle_dir / DRAFT_CONFIG_FILE),

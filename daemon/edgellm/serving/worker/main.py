@@ -24,6 +24,7 @@ from edgellm import __version__
 from edgellm.engines.progress import Progress
 from edgellm.errors import EdgeLLMError
 from edgellm.runtime.llm import LLM
+from edgellm.runtime.load_transcriber import load_transcriber
 from edgellm.runtime.transcriber import Transcriber
 from edgellm.runtime.tts import TTS
 from edgellm.serving.error_frames import error_frames
@@ -58,7 +59,7 @@ EXIT_PROTOCOL = 76
 OOM_SCORE_ADJUSTMENT = 500
 _PR_SET_PDEATHSIG = 1
 
-_LOADED_WITH: Mapping[str, Callable[..., LLM | Transcriber | TTS]] = {"asr": Transcriber, "tts": TTS}
+_LOADED_WITH: Mapping[str, Callable[..., LLM | Transcriber | TTS]] = {"asr": load_transcriber, "tts": TTS}
 
 _log = logging.getLogger(__name__)
 
@@ -197,12 +198,12 @@ class Worker(asyncio.Protocol):
 
 def _lane_over(model: LLM | Transcriber | TTS) -> InProcessLane | SequentialLane:
     match model:
-        case Transcriber():
-            return SequentialLane(TranscribingModel(model))
+        case LLM():
+            return InProcessLane(model)
         case TTS():
             return SequentialLane(SpeakingModel(model))
         case _:
-            return InProcessLane(model)
+            return SequentialLane(TranscribingModel(model))
 
 
 def run_worker(descriptor: int, configure_logs: Callable[[Hello], None]) -> NoReturn:
