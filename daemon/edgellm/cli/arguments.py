@@ -38,12 +38,15 @@ class SettingOption:
     metavar: str = ""
 
 
-SERVER_OPTIONS = (
-    SettingOption("--host", ("server", "host"), "ADDRESS"),
-    SettingOption("--port", ("server", "port"), "PORT"),
+CREDENTIAL_OPTIONS = (
     SettingOption("--api-keys-file", ("server", "api_keys_file"), "FILE"),
     SettingOption("--tls-certificate-file", ("server", "tls_certificate_file"), "FILE"),
     SettingOption("--tls-key-file", ("server", "tls_key_file"), "FILE"),
+)
+SERVER_OPTIONS = (
+    SettingOption("--host", ("server", "host"), "ADDRESS"),
+    SettingOption("--port", ("server", "port"), "PORT"),
+    *CREDENTIAL_OPTIONS,
     SettingOption("--insecure-no-keys", ("server", "insecure_no_keys")),
     SettingOption("--unknown-fields", ("server", "unknown_fields"), "refuse|ignore"),
     SettingOption("--cors-origins", ("server", "cors_origins"), "ORIGIN,…"),
@@ -123,11 +126,14 @@ def add_setting_options(group: argparse._ArgumentGroup, options: tuple[SettingOp
 
 
 def load_from_arguments(
-    namespace: argparse.Namespace, models: Sequence[str] = (), models_spelling: str = ""
+    namespace: argparse.Namespace,
+    models: Sequence[str] = (),
+    models_spelling: str = "",
+    environ: Mapping[str, str] | None = None,
 ) -> LoadedSettings:
     """Settings from what was said on the command line, over environment, file and defaults.
 
-    ``models`` are NAME=SOURCE texts that replace the configured models.
+    ``models`` are NAME=SOURCE texts that replace the configured models; ``environ`` is this process's own unless given.
     """
     from edgellm.config import Flag, ModelSettings, Settings, load_settings
     from edgellm.config.environment import parse_model_argument
@@ -138,7 +144,10 @@ def load_from_arguments(
         tables = [parse_model_argument(text, models_spelling) for text in models]
         flags["models",] = Flag(tables, models_spelling)
     return load_settings(
-        file=getattr(namespace, "config", None), environ=os.environ, flags=flags, model_flags=model_flags
+        file=getattr(namespace, "config", None),
+        environ=os.environ if environ is None else environ,
+        flags=flags,
+        model_flags=model_flags,
     )
 
 

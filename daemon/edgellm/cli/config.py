@@ -9,15 +9,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgellm.cli.arguments import add_config_option, load_from_arguments
+from edgellm.cli.arguments import CREDENTIAL_OPTIONS, add_config_option, add_setting_options, load_from_arguments
 
 if TYPE_CHECKING:
-    from edgellm.config import LoadedSettings, Settings
+    from edgellm.config import LoadedSettings
 
 HANDED_OUT = Path("/run/credentials")  # where systemd puts the credentials of services that run
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    from edgellm.config import Settings
+
     actions = parser.add_subparsers(dest="action", metavar="check|show", required=True)
     check = actions.add_parser("check", help="exit 0 when the configuration is right, else say what is wrong")
     show = actions.add_parser("show", help="print every setting with its value and origin, as TOML")
@@ -28,30 +30,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     for action in (check, show):
         add_config_option(action)
+    add_setting_options(
+        check.add_argument_group("keys and certificate to check it with, in the place of those it names"),
+        CREDENTIAL_OPTIONS,
+        Settings,
+    )
 
 
 def run(namespace: argparse.Namespace) -> int:
     if namespace.action == "check" and namespace.elsewhere:
-        return _check_for_elsewhere(namespace.config)
+        return _check_for_elsewhere(namespace)
     loaded = load_from_arguments(namespace)
     if namespace.action == "show":
         print("\n".join(effective_toml(loaded)))
     else:
         loaded.refuse_unknown_variables()
         _require_sources(loaded)
-        _check_files_here(loaded.settings)
+        _check_files_here(loaded)
         print(f"configuration is right ({loaded.file or 'no file; defaults and environment'})")
     return 0
 
 
-def _check_for_elsewhere(file: Path | None) -> int:
-    from edgellm.config import load_settings
+def _check_for_elsewhere(namespace: argparse.Namespace) -> int:
     from edgellm.errors import UsageError
 
-    if file is None:
+    if namespace.config is None:
         raise UsageError("--elsewhere needs --config FILE — see edgellm config check --help")
-    load_settings(file=file, environ={})
-    print(f"configuration is right ({file}; what it names was not looked for)")
+    _check_files_here(load_from_arguments(namespace, environ={}), elsewhere=True)
+    print(f"configuration is right ({namespace.config}; what it names was not looked for)")
     return 0
 
 
@@ -77,22 +83,36 @@ def _require_sources(loaded: LoadedSettings) -> None:
             raise ConfigError(f"{loaded.origins.get(key, loaded.file or 'models')}: {key}: {error}") from None
 
 
-def _check_files_here(settings: Settings) -> None:
-    """Raise ConfigError for keys and certificates that are here and wrong. A device's may be on the device alone."""
-    from edgellm.service.pairing.daemon_side import all_keys
+def _check_files_here(loaded: LoadedSettings, *, elsewhere: bool = False) -> None:
+    """Raise ConfigError for keys and certificates that the server would refuse at its start, and for an address beyond
+    this machine without keys. Files of the configuration may be on a device alone; those that are named beside it are
+    here.
+    """
+    from edgellm.service.address import bind_host
+    from edgellm.service.api_keys import read_keys
+    from edgellm.service.pairing.daemon_side import keys_at_start
     from edgellm.service.tls import check_certificate
 
-    server = settings.server
-    if server.api_keys_file is not None and _is_here(server.api_keys_file):
-        all_keys(settings)
+    server = loaded.settings.server
+
+    def is_here(name: str, file: Path) -> bool:
+        """Not what a service that runs was handed at its start: the next start is handed what is there then."""
+        if loaded.origins.get(f"server.{name}", "").startswith("--"):
+            return True
+        return not elsewhere and not file.is_relative_to(HANDED_OUT) and os.access(file, os.R_OK)
+
+    keys = server.api_keys_file
+    if keys is not None and is_here("api_keys_file", keys):
+        if elsewhere:
+            read_keys(keys)
+        else:
+            keys_at_start(loaded.settings)
+    bind_host(server.host, has_keys=keys is not None, insecure_no_keys=server.insecure_no_keys)
     certificate, key = server.tls_certificate_file, server.tls_key_file
-    if certificate is not None and key is not None and _is_here(certificate) and _is_here(key):
+    if certificate is None or key is None:
+        return
+    if is_here("tls_certificate_file", certificate) and is_here("tls_key_file", key):
         check_certificate(certificate, key)
-
-
-def _is_here(file: Path) -> bool:
-    """Not what a service that runs was handed at its start: the next start is handed what is there then."""
-    return not file.is_relative_to(HANDED_OUT) and os.access(file, os.R_OK)
 
 
 def effective_toml(loaded: LoadedSettings) -> Iterator[str]:

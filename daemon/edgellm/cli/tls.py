@@ -26,12 +26,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--name", metavar="NAME", action="append", default=[], help="a further DNS name or address of the server"
     )
 
+    init.add_argument(
+        "--if-needed",
+        action="store_true",
+        help="keep a certificate of this authority that has every --name, fits its key and does not end within 30 days",
+    )
+
 
 def run(namespace: argparse.Namespace) -> int:
     from edgellm.service.host_names import certificate_names
     from edgellm.service.private_ca import PrivateCa
 
     authority = PrivateCa((namespace.folder or _default_folder()).absolute())
+    if namespace.if_needed and authority.is_right_for(namespace.name):
+        print(f"kept the certificate {authority.server_certificate}")
+        return 0
     names = certificate_names(namespace.name)
     is_new = authority.init(names)
     print(f"{'made' if is_new else 'kept'} the authority {authority.ca_certificate}")

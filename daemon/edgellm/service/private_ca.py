@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -16,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from edgellm.config.regular_file import open_regular
 from edgellm.durable_file import write_durably
 from edgellm.errors import ConfigError
-from edgellm.service.tls import AUTHORITY_FILE, CERTIFICATE_BYTES_MAX
+from edgellm.service.tls import AUTHORITY_FILE, CERTIFICATE_BYTES_MAX, EXPIRY_WARNING_DAYS, check_certificate
 
 CA_DAYS = 3_650
 SERVER_DAYS = 825  # the most that clients of every kind accept of a private authority
@@ -65,6 +66,23 @@ class PrivateCa:
         except OSError as error:
             raise ConfigError(f"{error.filename or self.folder}: {error.strerror}") from None
         return is_new
+
+    def is_right_for(self, names: Sequence[str]) -> bool:
+        """Whether the server certificate is there, of this authority and this key, has ``names`` and does not end soon.
+
+        Raises ConfigError for a name that no certificate can hold.
+        """
+        wanted = {_alternative(name) for name in names}
+        try:
+            check_certificate(self.server_certificate, self.server_key)
+            certificate = x509.load_pem_x509_certificate(_content(self.server_certificate))
+            _, authority = self._authority()
+            certificate.verify_directly_issued_by(authority)
+            held = set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+        except (ConfigError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+            return False
+        lasts_until = datetime.now(UTC) + timedelta(days=EXPIRY_WARNING_DAYS)
+        return wanted <= held and certificate.not_valid_after_utc > lasts_until
 
     def _make_ca(self, name: str) -> None:
         key = ec.generate_private_key(ec.SECP256R1())

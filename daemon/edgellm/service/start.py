@@ -24,12 +24,18 @@ from edgellm.service import logs
 from edgellm.service.access_log import AccessLog
 from edgellm.service.address import LOOPBACK, Listener, bind_host, listen
 from edgellm.service.admin_server import open_admin_socket
-from edgellm.service.api_keys import read_keys
 from edgellm.service.host_names import own_names
 from edgellm.service.models import clear_engines, model_specs
 from edgellm.service.notify import Supervisor
 from edgellm.service.open_files import raise_open_files_limit
-from edgellm.service.pairing.daemon_side import all_keys, key_file_paths, pairing_desk, pairing_verbs, why_closed
+from edgellm.service.pairing.daemon_side import (
+    all_keys,
+    key_file_paths,
+    keys_at_start,
+    pairing_desk,
+    pairing_verbs,
+    why_closed,
+)
 from edgellm.service.reconfiguration import ReadSettings
 from edgellm.service.reload import ReloadedFiles
 from edgellm.service.runner import Application, Daemon, Source, record_settings
@@ -61,8 +67,7 @@ def start(settings: Settings, read_anew: ReadSettings, config_file: Path | None 
 
 
 def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings, config_file: Path | None) -> int:
-    keys = read_keys(settings.server.api_keys_file) if settings.server.api_keys_file else ()
-    keys = all_keys(settings) if keys else keys
+    keys = keys_at_start(settings)
     host = bind_host(settings.server.host, has_keys=bool(keys), insecure_no_keys=settings.server.insecure_no_keys)
     certificate = _certificate(settings)
     if (records := record_settings(settings)) is not None:

@@ -15,6 +15,7 @@ from edgellm.cli import main as cli
 from edgellm.cli.main import VERBS, main
 from edgellm.engines.build_profile import QUANTISATIONS
 from edgellm.errors import CheckpointError
+from edgellm.service.private_ca import PrivateCa
 
 NO_CONFIG = {"XDG_CONFIG_HOME": "/nonexistent"}
 
@@ -264,6 +265,39 @@ def test_config_check_reads_certificates_but_not_those_that_a_running_service_wa
     assert "not PEM files that can be used" in err_of(capsys)
     monkeypatch.setattr("edgellm.cli.config.HANDED_OUT", tmp_path)
     assert main(["config", "check", "--config", str(file)]) == 0
+
+
+@pytest.mark.parametrize("elsewhere", [(), ("--elsewhere",)], ids=["here", "elsewhere"])
+def test_config_check_refuses_what_a_start_would(
+    elsewhere: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With keys and certificate that are to take the places of those that the configuration names."""
+    file, keys = tmp_path / "edgellm.toml", tmp_path / "keys"
+    file.write_text('[server]\nhost = "0.0.0.0"\n')
+    check = ["config", "check", *elsewhere, "--config", str(file)]
+    assert main(check) == 78
+    assert "host 0.0.0.0 would let everyone who reaches this machine use the model" in err_of(capsys)
+    wrong = {
+        "front desk:a-key-of-sixteen-letters\n": "line 1: expected name:key",
+        "till:short\n": "line 1: a key needs at least 16 visible characters",
+        "# none\n": "holds no key",
+    }
+    for text, said in wrong.items():
+        keys.write_text(text)
+        keys.chmod(0o600)
+        assert main([*check, "--api-keys-file", str(keys)]) == 78
+        assert said in err_of(capsys)
+    assert main([*check, "--api-keys-file", str(tmp_path / "absent")]) == 78
+    keys.write_text("till:a-key-of-sixteen-letters\n")
+    assert main([*check, "--api-keys-file", str(keys)]) == 0
+    one, other = PrivateCa(tmp_path / "one"), PrivateCa(tmp_path / "other")
+    for authority in (one, other):
+        authority.init(["board"])
+    served = [*check, "--api-keys-file", str(keys), "--tls-certificate-file", str(one.server_certificate)]
+    assert main([*served, "--tls-key-file", str(one.server_key)]) == 0
+    capsys.readouterr()
+    assert main([*served, "--tls-key-file", str(other.server_key)]) == 78
+    assert f"{other.server_key} is not the key of {one.server_certificate}" in err_of(capsys)
 
 
 def test_config_show_is_toml_with_origins_that_reads_back(

@@ -55,6 +55,29 @@ def connects(server: ssl.SSLContext, trusted: Path, name: str) -> bool:
     raise AssertionError("the handshake did not end")
 
 
+def test_a_certificate_is_right_until_names_key_authority_or_time_are_not(
+    authority: PrivateCa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert authority.is_right_for([])
+    assert authority.is_right_for(["board", "::1"])
+    assert not authority.is_right_for(["board", "llm.example.org"])
+    key = authority.server_key.read_bytes()
+    other = PrivateCa(tmp_path / "other")
+    other.init(NAMES)
+    authority.server_key.write_bytes(other.server_key.read_bytes())
+    assert not authority.is_right_for([])
+    authority.server_certificate.write_bytes(other.server_certificate.read_bytes())
+    assert not authority.is_right_for([])  # the two fit, and are another authority's
+    authority.server_certificate.unlink()
+    assert not authority.is_right_for([])
+    monkeypatch.setattr(private_ca, "SERVER_DAYS", 20)
+    assert not authority.init(NAMES)
+    assert authority.server_key.read_bytes() != key
+    assert not authority.is_right_for([])
+    with pytest.raises(ConfigError, match="can be no name of a server"):
+        authority.is_right_for(["two words"])
+
+
 def test_a_strict_client_accepts_every_name_of_the_certificate_and_no_other(authority: PrivateCa) -> None:
     server = ServerCertificate(authority.server_certificate, authority.server_key)
     assert server.paths == (authority.server_certificate, authority.server_key)

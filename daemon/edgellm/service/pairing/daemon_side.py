@@ -20,7 +20,7 @@ from edgellm.service.admin_messages import (
     ShowPairing,
 )
 from edgellm.service.admin_server import Handler
-from edgellm.service.api_keys import read_keys_left
+from edgellm.service.api_keys import read_keys, read_keys_left
 from edgellm.service.pairing.desk import CodeState, Desk, paired_keys_file, read_paired_keys
 from edgellm.service.tls import authority_beside
 
@@ -42,6 +42,13 @@ def all_keys(settings: Settings) -> tuple[ApiKey, ...]:
             f"edgellm paired revoke {min(both)}"
         )
     return (*keys, *paired)
+
+
+def keys_at_start(settings: Settings) -> tuple[ApiKey, ...]:
+    """As ``all_keys``; a server that begins must have a key where it has a file for them."""
+    if settings.server.api_keys_file is not None:
+        read_keys(settings.server.api_keys_file)
+    return all_keys(settings)
 
 
 def key_file_paths(settings: Settings) -> Sequence[Path]:
