@@ -9,6 +9,7 @@ set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 trusted=/etc/edgellm/trusted-keys
+installed=/usr/local/lib/edgellm/installed.json
 mode=
 key=
 verify_only=
@@ -21,7 +22,7 @@ refuse() {
 while [ $# -gt 0 ]; do
     case $1 in
     --key | --mode)
-        [ $# -ge 2 ] || refuse 64 "$1 needs a value"
+        [ -n "${2-}" ] || refuse 64 "$1 needs a value"
         if [ "$1" = --key ]; then key=$2; else mode=$2; fi
         shift 2
         ;;
@@ -53,7 +54,9 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 # Who signed it.
-[ -z "$key" ] || [ -f "$key" ] || refuse 66 "--key $key is not there"
+[ -z "$key" ] || [ -e "$key" ] || refuse 66 "--key $key is not there"
+[ -z "$key" ] || [ -f "$key" ] || refuse 66 "--key $key is no file — name the file itself"
+[ -z "$key" ] || [ -r "$key" ] || refuse 66 "--key $key may not be read — see its rights, or run this as root"
 case $key in '' | /*) ;; *) key=$PWD/$key ;; esac # below, this is another folder
 for file in ${key:+"$key"} "$trusted"/*.pub; do
     [ -f "$file" ] || continue
@@ -100,6 +103,14 @@ size_kib=$(du -sk . | cut -f 1)
 echo "verified: $(wc -l <"$work/sums") files, $((size_kib / 1024)) MiB, about $((size_kib / 1024 / seconds)) MiB/s"
 [ -z "$verify_only" ] || exit 0
 
+# The record alone is what an uninstall that was cut short leaves.
+here_is=
+if [ -f "$installed" ] && { [ -f /usr/local/lib/systemd/system/edgellm.service ] ||
+    [ -f /usr/share/containers/systemd/edgellm.container ]; }; then
+    here_is=$(sed -n 's/^ *"mode": "\([a-z]*\)".*/\1/p' "$installed")
+    [ -z "$mode" ] || [ "$mode" = "$here_is" ] ||
+        refuse 78 "edgellm is installed here as a $here_is, not as a $mode — leave --mode out to upgrade it, or take it off first: edgellm uninstall"
+fi
 if [ -n "$key" ]; then
     mkdir -p "$trusted"
     kept=$trusted/$(basename -- "$key" .pub).pub
@@ -107,9 +118,7 @@ if [ -n "$key" ]; then
     chmod 755 "$trusted"
     chmod 644 "$trusted"/*.pub
 fi
-# The record alone is what an uninstall that was cut short leaves.
-if [ -f /usr/local/lib/edgellm/installed.json ] && { [ -f /usr/local/lib/systemd/system/edgellm.service ] ||
-    [ -f /usr/share/containers/systemd/edgellm.container ]; }; then
+if [ -n "$here_is" ]; then
     exec python3 -I host.pyz upgrade "$here"
 fi
 if [ -z "$mode" ]; then

@@ -12,10 +12,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from board_image.board import Board
-from board_image.contents import IMAGE_FOLDER, Entry, Inputs, contents_of, sizes_by_part, wheel_name
+from board_image.contents import IMAGE_FOLDER, Entry, Inputs, contents_of, sizes_by_part
 from edgellm import __version__
 from edgellm.errors import ConfigError
 from edgellm.host.disk_room import require_room
+from edgellm.host.packed_inputs import wheel_name
 
 FORMAT = 1
 ARCHIVE, MANIFEST, SBOM, SUMS = "overlay.tar", "manifest.json", "sbom.cdx.json", "SHA256SUMS"
@@ -203,6 +204,11 @@ def _remove_earlier(root: Path, names: Container[str]) -> None:
         target = root / name
         _refuse_way_out(root, target)
         target.unlink(missing_ok=True)
+        # An empty folder of a model would be taken for one; those of the system stay.
+        own, folder = root / IMAGE_FOLDER, target.parent
+        while own in folder.parents and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+            folder = folder.parent
 
 
 def _as_packed(member: tarfile.TarInfo, _folder: str) -> tarfile.TarInfo:

@@ -11,6 +11,7 @@ from board_image.board import board_names, read_board
 from board_image.command import Parser, run_command
 from board_image.contents import Inputs
 from edgellm.host.option_types import named_path
+from edgellm.host.packed_inputs import add_input_options
 
 MIB = 2**20
 
@@ -22,31 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--container", metavar="FILE", type=named_path, help="archive of the container image (podman save)"
     )
-    parser.add_argument(
-        "--wheels",
-        metavar="FOLDER",
-        type=named_path,
-        help="wheels of edgellm and all that it needs: a virtual environment",
-    )
-    parser.add_argument(
-        "--engine",
-        metavar="FILE",
-        type=named_path,
-        action="append",
-        default=[],
-        help="an archive of edgellm engine export",
-    )
-    parser.add_argument(
-        "--model",
-        metavar="FOLDER",
-        type=named_path,
-        action="append",
-        default=[],
-        help="a model's folder, by the name it has",
-    )
-    parser.add_argument(
-        "--config", metavar="FILE", type=named_path, help="the board's edgellm.toml (default: HTTPS and keys)"
-    )
+    add_input_options(parser, "the board's edgellm.toml (default: HTTPS and keys)")
     return run_command(parser, _run, arguments)
 
 

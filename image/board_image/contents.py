@@ -13,12 +13,20 @@ from edgellm.errors import ConfigError, ReleaseSourceError
 from edgellm.host.archives import ImageArchive, require_engine_archive
 from edgellm.host.configuration_check import check_configuration
 from edgellm.host.installed_files import RECORD
-from edgellm.host.source import is_wheel_for, wheel_platform
+from edgellm.host.packed_inputs import (
+    files_below,
+    name_of,
+    require_file,
+    require_model,
+    require_wheels,
+    wheels_in,
+)
 from edgellm.service.install import Mode, Target, system_files
 from edgellm.service.install.installation import record_of
 
 OVERLAY = Path(__file__).resolve().parents[1] / "overlay"
 IMAGE_FOLDER = "usr/share/edgellm/image"  # the host tool's first boot looks there
+CONTAINER_ARCHIVE = "edgellm.tar"  # whatever it was called: the first boot knows it by this name
 CONFIG = "etc/edgellm/edgellm.toml"
 CREDENTIALS = "/run/credentials/edgellm.service"
 # What a board that others reach is told beyond the defaults.
@@ -26,7 +34,6 @@ SERVED = ("api_keys_file", "tls_certificate_file", "tls_key_file", "tls_authorit
 UNITS = "usr/local/lib/systemd/system"
 WANTS = "etc/systemd/system/multi-user.target.wants"
 EXECUTABLE_MODE, FILE_MODE = 0o755, 0o644
-_WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)-.*\.whl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,60 +138,33 @@ def _wanted(unit: str) -> Entry:
 
 def _payload(inputs: Inputs) -> Iterator[Entry]:
     if inputs.container is not None:
-        yield Entry(f"{IMAGE_FOLDER}/container/{inputs.container.name}", "container", file=inputs.container)
-    for wheel in _wheels(inputs):
+        yield Entry(f"{IMAGE_FOLDER}/container/{CONTAINER_ARCHIVE}", "container", file=inputs.container)
+    for wheel in wheels_in(inputs.wheels):
         yield Entry(f"{IMAGE_FOLDER}/wheels/{wheel.name}", "wheels", file=wheel)
     for engine in inputs.engines:
         yield Entry(f"{IMAGE_FOLDER}/engines/{engine.name}", "engines", file=engine)
     for model in inputs.models:
-        for path in sorted(model.rglob("*")):
-            if path.is_file():
-                name = f"{IMAGE_FOLDER}/models/{model.name}/{path.relative_to(model).as_posix()}"
-                yield Entry(name, "models", file=path)
-
-
-def _wheels(inputs: Inputs) -> Sequence[Path]:
-    return [] if inputs.wheels is None else sorted(inputs.wheels.glob("*.whl"))
-
-
-def wheel_name(file_name: str) -> tuple[str, str]:
-    """Name and version as a wheel's file name has them."""
-    found = _WHEEL.fullmatch(file_name)
-    if found is None:
-        raise ConfigError(f"{file_name} is not named as a wheel")
-    return found["name"].replace("_", "-"), found["version"]
+        for name, path in files_below(model, f"{IMAGE_FOLDER}/models/{name_of(model)}"):
+            yield Entry(name, "models", file=path)
 
 
 def _check(board: Board, inputs: Inputs) -> None:
     if (inputs.container is None) == (inputs.wheels is None):
         raise ConfigError("give either --container FILE or --wheels FOLDER")
-    for path in (inputs.container, inputs.config, *inputs.engines):
-        if path is not None and not path.is_file():
-            raise ReleaseSourceError(f"{path} is not there, or is no file")
-    for folder in (inputs.wheels, *inputs.models):
-        if folder is not None and not folder.is_dir():
-            raise ReleaseSourceError(f"{folder} is not there, or is no folder")
     if inputs.container is not None:
-        _check_container(inputs.container, board)
-    for engine in inputs.engines:
-        require_engine_archive(engine)
+        _check_container(require_file("--container", inputs.container), board)
     if inputs.wheels is not None:
-        own = [wheel for wheel in _wheels(inputs) if wheel_name(wheel.name)[0] == "edgellm"]
-        if len(own) != 1:
-            raise ReleaseSourceError(f"{inputs.wheels} must have exactly one wheel of edgellm, and has {len(own)}")
-        for wheel in _wheels(inputs):
-            _check_platform(wheel, board)
+        require_wheels(inputs.wheels, board.architecture, f"{board.name} is {board.architecture}")
+    for engine in inputs.engines:
+        require_engine_archive(require_file("--engine", engine))
+    for model in inputs.models:
+        require_model(model)
     if inputs.config is not None:
         check_configuration(inputs.config)
-    names = [path.name for path in (*inputs.engines, *inputs.models)]
+    names = [name_of(path) for path in (*inputs.engines, *inputs.models)]
     for name in names:
         if names.count(name) > 1:
             raise ReleaseSourceError(f"two engines or models are called {name} — rename one")
-
-
-def _check_platform(wheel: Path, board: Board) -> None:
-    if not is_wheel_for(wheel, board.architecture):
-        raise ReleaseSourceError(f"{wheel} is for {wheel_platform(wheel)}, and {board.name} is {board.architecture}")
 
 
 def _check_container(archive: Path, board: Board) -> None:

@@ -57,7 +57,12 @@ class BoardDevice:
         self.device.boot_deadline_seconds = BOOT_DEADLINE_SECONDS
         for unit in ("edgellm", "edgellm-prewarm") if runs_containers else ():
             self.device.write(f"/etc/containers/systemd/{unit}.container.d/lab.conf", LAB_QUADLET)
-        apply(image, self.device.root)
+        self._image = image
+        self.lay_over()
+
+    def lay_over(self) -> None:
+        """The image, as it is flashed: over what is there."""
+        apply(self._image, self.device.root)
 
     def boot(self) -> BoardDevice:
         """Return when the server is ready: a first boot makes an environment before."""

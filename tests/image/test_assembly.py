@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 from tests.image.another_day import UMASK, on_another_day
 from tests.image.container_archives import container_archive
+from tests.image.engine_archives import engine_archive
 
 from board_image.assembly import ARCHIVE, SBOM, SUMS, apply, assemble, verify
 from board_image.board import board_names, read_board
 from board_image.contents import Inputs, contents_of
 from edgellm.config import load_settings
 from edgellm.errors import ConfigError
-from edgellm.host.archives import ZSTD_BEGINNING
 from edgellm.service.install import Mode, Target, system_files
 
 IMAGE = Path(__file__).resolve().parents[2] / "image"
@@ -38,10 +38,9 @@ def build(*arguments: object, program: Path = IMAGE / "build", **environ: str) -
 
 @pytest.fixture
 def inputs(tmp_path: Path, wheels: Path) -> Inputs:
-    engine, model = tmp_path / "tiny.tar.zst", tmp_path / "tiny-model"
-    engine.write_bytes(ZSTD_BEGINNING + b"engine")
+    engine, model = engine_archive(tmp_path / "tiny.tar.zst"), tmp_path / "tiny-model"
     (model / "folder").mkdir(parents=True)
-    (model / "folder/weights.gguf").write_bytes(b"weights")
+    (model / "folder/weights.gguf").write_bytes(b"GGUF of some weights")
     return Inputs(wheels=wheels, engines=[engine], models=[model])
 
 
@@ -159,7 +158,7 @@ def test_the_configuration_serves_others_over_https_with_keys(tmp_path: Path, in
 
 
 def test_a_jetson_gets_quadlets_with_its_gpu(tmp_path: Path) -> None:
-    archive = container_archive(tmp_path / "edgellm.tar", architecture="arm64")
+    archive = container_archive(tmp_path / "saved image.oci", architecture="arm64")
     entries = {entry.name: entry for entry in contents_of(read_board("jetson-orin-nano"), Inputs(container=archive))}
     quadlet = (entries["usr/share/containers/systemd/edgellm.container"].content or b"").decode()
     assert "AddDevice=nvidia.com/gpu=all" in quadlet
@@ -215,7 +214,7 @@ def test_the_command_prints_sizes_and_names_what_is_wrong(tmp_path: Path, wheels
         f"{tmp_path}/absent is not there": (66, "generic-x86_64", "--wheels", tmp_path / "absent"),
         "own.toml is not there": (66, "generic-x86_64", "--wheels", wheels, "--config", tmp_path / "own.toml"),
         "linux_x86_64, and jetson-orin-nx is aarch64": (66, "jetson-orin-nx", "--wheels", wheels),
-        "must have exactly one wheel of edgellm, and has 0": (66, "generic-x86_64", "--wheels", tmp_path),
+        f"--wheels {tmp_path} needs one wheel of edgellm, and has 0": (66, "generic-x86_64", "--wheels", tmp_path),
         "missing.tar.zst is not there": (66, "generic-x86_64", "--wheels", wheels, "--engine", "missing.tar.zst"),
         "is there already": (78, "generic-x86_64", "--wheels", wheels, "--output", tmp_path / "image"),
     }
@@ -234,6 +233,7 @@ def test_what_does_not_fit_is_refused_with_both_numbers_before_it_is_read(tmp_pa
     model = tmp_path / "large"
     model.mkdir()
     with (model / "model.gguf").open("wb") as sparse:
+        sparse.write(b"GGUF")
         sparse.truncate(8 * 10**12)
     refused = build("generic-x86_64", "--wheels", wheels, "--model", model, "--output", tmp_path / "new")
     assert refused.returncode == 73

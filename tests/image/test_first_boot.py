@@ -20,7 +20,7 @@ from tests.service.appliance import DEPENDENCIES, PREWARM, READY_SECONDS, UNIT
 from tests.service.conftest import Say
 
 import edgellm as package
-from board_image.assembly import assemble
+from board_image.assembly import apply, assemble
 from board_image.board import read_board
 from board_image.contents import Inputs
 from edgellm.host.announcement import SERVICE_FILE, SERVICE_TYPE
@@ -205,6 +205,39 @@ def test_a_board_whose_environment_is_made_needs_its_wheels_no_more(make_board: 
     board.power_cut_at(BootStep.RELEASE, "done")
     assert board.steps()["release"]["note"] == "there already"
     assert not half_removed.exists()
+
+
+def test_a_second_image_over_the_first_boots_as_if_it_were_the_only_one(
+    make_board: MakeBoard, wheel: Path, device_folder: Path
+) -> None:
+    """Two releases are one too many for a first boot, and the first image's model is not of this board."""
+    wheels, model, image = (device_folder / f"earlier-{part}" for part in ("wheels", "model", "image"))
+    release_wheel(wheel, wheels, "0.0.9", dependencies=DEPENDENCIES)
+    model.mkdir()
+    (model / "model.gguf").write_bytes(b"GGUF of another board")
+    assemble(read_board("generic-x86_64"), Inputs(wheels=wheels, models=[model]), image)
+    board = make_board("second-image")
+    alone = _files(board.device.root)
+    apply(image, board.device.root)
+    assert len(list((board.device.root / "usr/share/edgellm/image/models").iterdir())) == 1
+    board.lay_over()
+    assert _files(board.device.root) == alone
+    board.boot()
+    assert board.device.run("ls", "/opt/edgellm-releases").output.startswith(f"{package.__version__}-")
+    assert model.name not in board.device.run("ls", "/var/lib/edgellm/models").output
+
+
+def _files(root: Path) -> set[str]:
+    folders = (
+        "etc/systemd",
+        "etc/edgellm",
+        "usr/local",
+        "usr/share/edgellm",
+        "usr/share/containers",
+        "var/lib/edgellm",
+    )
+    found = (path for folder in folders for path in (root / folder).rglob("*"))
+    return {path.relative_to(root).as_posix() for path in found if path.is_symlink() or not path.is_dir()}
 
 
 def test_after_all_those_power_cuts_it_is_one_board(cut_board: BoardDevice) -> None:

@@ -197,6 +197,50 @@ def test_a_host_that_cannot_flash_is_told_why(host: FlashingHost) -> None:
     assert host.flash("--dry-run", HOST_USER="1000").returncode == 0
 
 
+OPTION_MISTAKES = [
+    ([], 64, "the following arguments are required: IMAGE, --bsp — see image/flash --help"),
+    (["image"], 64, "the following arguments are required: --bsp — see "),
+    (["", "--bsp", "empty"], 64, "argument IMAGE: an empty text names no file or folder"),
+    (["image", "--bsp", ""], 64, "argument --bsp: an empty text names no file or folder"),
+    (
+        ["image", "--bsp", "nowhere"],
+        78,
+        "nowhere is no Linux_for_Tegra folder: it has no flash.sh — unpack Jetson_Linux_",
+    ),
+    (["image", "--bsp", "edgellm.tar"], 78, "edgellm.tar is no Linux_for_Tegra folder: it has no flash.sh"),
+    (["image", "--bsp", "empty"], 78, "empty is no Linux_for_Tegra folder: it has no flash.sh"),
+    (["nowhere", "--bsp", "empty"], 78, "nowhere/SHA256SUMS: No such file or directory — give a folder of image/build"),
+    (["edgellm.tar", "--bsp", "empty"], 78, "edgellm.tar/SHA256SUMS: Not a directory — give a folder of image/build"),
+    (["empty", "--bsp", "empty"], 78, "empty/SHA256SUMS: No such file or directory — give a folder of image/build"),
+    (
+        ["image", "--bsp", "empty", "--board", "jetson-nano"],
+        78,
+        "image is for jetson-orin-nano, and the board is jetson-",
+    ),
+    (["image", "--bs", "empty"], 64, "required: --bsp"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), OPTION_MISTAKES)
+def test_options_that_say_nothing_are_named(host: FlashingHost, arguments: list[str], code: int, said: str) -> None:
+    (host.folder / "empty").mkdir()
+    command = [sys.executable, str(FLASH), "--dry-run", *arguments]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False, cwd=host.folder)
+    assert refused.returncode == code
+    assert refused.stderr.startswith("image/flash: ")
+    assert said in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_folders_may_be_relative_and_have_spaces(host: FlashingHost) -> None:
+    host.image = host.image.rename(host.folder / "the image")
+    host.tegra = host.tegra.rename(host.folder / "Linux for Tegra")
+    host.image, host.tegra = (Path(os.path.relpath(path)) for path in (host.image, host.tegra))
+    done = host.flash(*(["--dry-run"] if os.geteuid() != 0 else []))
+    assert done.returncode == 0, done.stderr
+    assert os.geteuid() != 0 or (host.tegra / "rootfs/usr/share/edgellm/image/manifest.json").is_file()
+
+
 def test_a_tool_that_fails_is_said_with_its_code(host: FlashingHost) -> None:
     if os.geteuid() != 0:
         pytest.skip("flashing needs root")
@@ -214,11 +258,14 @@ def test_too_little_space_and_several_devices_are_told_apart() -> None:
     assert check_recovery_device(bsp, "Bus 1 Device 2: ID 0955:7223 NVIDIA Corp.").found == "0955:7223"
 
 
-def test_a_second_image_leaves_nothing_of_the_first(host: FlashingHost, tmp_path: Path) -> None:
-    """A board takes whatever it finds: two container archives, or units of both modes, would be one too many."""
-    root = tmp_path / "root"
+def test_a_second_image_leaves_nothing_of_the_first(host: FlashingHost, tmp_path: Path, wheels: Path) -> None:
+    """A board takes whatever it finds: two releases, or units of both modes, would be one too many."""
+    root, model = tmp_path / "root", tmp_path / "model"
     root.mkdir()
-    apply(host.image, root)
+    model.mkdir()
+    (model / "model.gguf").write_bytes(b"GGUF of the first")
+    assemble(read_board("generic-x86_64"), Inputs(wheels=wheels, models=[model]), tmp_path / "first")
+    apply(tmp_path / "first", root)
     (root / "etc/edgellm/mine.txt").write_text("of the operator")
     other = container_archive(tmp_path / "edgellm-newer.tar", architecture="arm64")
     assemble(host.board, Inputs(container=other), tmp_path / "second")
@@ -231,7 +278,7 @@ def test_a_second_image_leaves_nothing_of_the_first(host: FlashingHost, tmp_path
         return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
     assert files(root) == files(once) | {"etc/edgellm/mine.txt"}
-    assert [path.name for path in (root / "usr/share/edgellm/image/container").iterdir()] == ["edgellm-newer.tar"]
+    assert [path.name for path in (root / "usr/share/edgellm/image").glob("*/*")] == ["edgellm.tar"]
     (root / "usr/share/edgellm/image/manifest.json").write_text("{")
     with pytest.raises(ConfigError, match=r"manifest\.json cannot be read — extract the root file system anew"):
         apply(host.image, root)

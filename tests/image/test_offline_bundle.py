@@ -158,8 +158,24 @@ def test_an_upgrade_from_a_changed_bundle_leaves_the_server_alone(
     assert (board.pid(), serving_version(board)) == (pid, "0.2.0")
 
 
+def test_another_mode_than_the_board_has_is_refused_with_what_to_do(board: Appliance, later_bundle: str) -> None:
+    """Before the key of anybody is trusted."""
+    keys, pid = board.device.run("ls", "/etc/edgellm/trusted-keys").output, board.pid()
+    board.device.run("cp", f"{STICK}/publisher.pub", "/root/another name.pub")
+    code, said = install(board, later_bundle, "--mode", "container", "--key", "/root/another name.pub")
+    assert (code, said.splitlines()[1:]) == (
+        78,
+        [
+            "install: edgellm is installed here as a venv, not as a container — leave --mode out to upgrade it, or "
+            "take it off first: edgellm uninstall"
+        ],
+    )
+    assert board.device.run("ls", "/etc/edgellm/trusted-keys").output == keys
+    assert (board.pid(), serving_version(board)) == (pid, "0.2.0")
+
+
 def test_a_bundle_upgrades_an_earlier_install_and_goes_back(board: Appliance, later_bundle: str) -> None:
-    code, said = install(board, later_bundle)
+    code, said = install(board, later_bundle, "--mode", "venv")
     assert code == 0, said
     assert serving_version(board) == "0.3.0"
     assert board.chat().status_code == 200

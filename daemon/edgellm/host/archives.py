@@ -4,16 +4,22 @@ of a wrong one before the board does."""
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgellm.errors import ReleaseSourceError
+from edgellm.host.commands import attempt
+from edgellm.host.setup_environment import environment, python_with
 
 VERSION_LABEL = "org.opencontainers.image.version"
 JSON_BYTES_MAX = 4 << 20
 ZSTD_BEGINNING = b"\x28\xb5\x2f\xfd"
+# With what an engine's archive begins, and how much of it is looked at.
+ENGINE_MEMBERS = ("manifest.json", "archive.json")
+ENGINE_HEAD_BYTES = 8 << 20
 # Names of architectures in images, and as uname -m has them.
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
@@ -49,14 +55,39 @@ class ImageArchive:
 
 
 def require_engine_archive(path: Path) -> None:
-    """Its first bytes tell; whoever imports it checks all of them. Raises ReleaseSourceError."""
+    """By its first members where an environment can unpack it, else by its first bytes; whoever imports it checks all
+    of them. Raises ReleaseSourceError."""
     try:
         with path.open("rb") as stream:
             is_compressed = stream.read(len(ZSTD_BEGINNING)) == ZSTD_BEGINNING
     except OSError as error:
         raise ReleaseSourceError(f"{path}: {error.strerror}") from None
-    if not is_compressed:
+    python = python_with("zstandard") if is_compressed else None
+    if is_compressed and python is None:
+        return
+    if python is None or not _begins_as_an_engine(path, python):
         raise ReleaseSourceError(f"{path} is no engine's archive — make one with edgellm engine export")
+
+
+def _begins_as_an_engine(path: Path, python: str) -> bool:
+    unpack = (
+        "import sys, zstandard\n"
+        "with open(sys.argv[1], 'rb') as packed, zstandard.ZstdDecompressor().stream_reader(packed) as stream:\n"
+        f"    sys.stdout.write(stream.read({ENGINE_HEAD_BYTES}).hex())\n"
+    )
+    said = attempt([python, "-c", unpack, str(path)], environment=environment())
+    if said.code != 0:
+        return False
+    names: list[str] = []
+    try:
+        with tarfile.open(fileobj=io.BytesIO(bytes.fromhex(said.output)), mode="r|") as archive:
+            for member in archive:
+                names.append(member.name)
+                if len(names) == len(ENGINE_MEMBERS):
+                    break
+    except tarfile.TarError:
+        return False
+    return tuple(names) == ENGINE_MEMBERS
 
 
 def _configuration(path: Path, archive: tarfile.TarFile) -> bytes:

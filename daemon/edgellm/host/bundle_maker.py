@@ -34,16 +34,19 @@ from edgellm.host.bundle_manifest import (
 from edgellm.host.configuration_check import check_configuration
 from edgellm.host.disk_room import MEGABYTE_BYTES, require_room
 from edgellm.host.option_types import named_path
-from edgellm.host.signature import sign
-from edgellm.host.source import (
-    ENGINES,
-    IMAGE_ARCHIVE,
-    MODELS,
-    WHEELS,
-    is_wheel_for,
-    wheel_platform,
-    wheel_version,
+from edgellm.host.packed_inputs import (
+    add_input_options,
+    files_below,
+    name_of,
+    require_bill_of_materials,
+    require_collection,
+    require_file,
+    require_model,
+    require_wheels,
+    wheels_in,
 )
+from edgellm.host.signature import sign
+from edgellm.host.source import ENGINES, IMAGE_ARCHIVE, MODELS, WHEELS, wheel_version
 from edgellm.host.versions import Version
 
 COLLECTION = "collection"
@@ -84,29 +87,10 @@ def _parser() -> argparse.ArgumentParser:
     what = "Makes an offline bundle: what a board needs to be installed or upgraded."
     parser = _Parser(prog="image/bundle", description=what, allow_abbrev=False)
     parser.add_argument("output", metavar="FOLDER", type=named_path, help="the bundle's folder, which must not exist")
-    parser.add_argument("--wheels", metavar="FOLDER", type=named_path, help="wheels of edgellm and all that it needs")
+    add_input_options(parser, "the configuration of boards that have none yet")
     parser.add_argument("--image-archive", metavar="FILE", type=named_path, help="a container image, of podman save")
     parser.add_argument(
-        "--engine",
-        metavar="FILE",
-        type=named_path,
-        action="append",
-        default=[],
-        help="an archive of edgellm engine export",
-    )
-    parser.add_argument(
-        "--model",
-        metavar="PATH",
-        type=named_path,
-        action="append",
-        default=[],
-        help="a model's folder or file of a cache",
-    )
-    parser.add_argument(
         "--collection", metavar="PATH", type=named_path, help="the Ansible collection: its folder or archive"
-    )
-    parser.add_argument(
-        "--config", metavar="FILE", type=named_path, help="the configuration of boards that have none yet"
     )
     parser.add_argument(
         "--sbom", metavar="FILE", type=named_path, help="a bill of materials in place of the wheels' own"
@@ -197,43 +181,20 @@ def write_archive(folder: Path, target: Path) -> None:
 def _contents(chosen: argparse.Namespace) -> Iterator[tuple[str, Path]]:
     """Name in the bundle and the file that it is made of."""
     yield INSTALL, _beside_the_image_folder("install.sh")
-    if chosen.wheels is not None:
-        for wheel in sorted(chosen.wheels.glob("*.whl")):
-            yield f"{WHEELS}/{wheel.name}", wheel
+    for wheel in wheels_in(chosen.wheels):
+        yield f"{WHEELS}/{wheel.name}", wheel
     if chosen.image_archive is not None:
-        yield IMAGE_ARCHIVE, _file(chosen.image_archive)
+        yield IMAGE_ARCHIVE, chosen.image_archive
     for engine in chosen.engine:
-        yield f"{ENGINES}/{engine.name}", _file(engine)
+        yield f"{ENGINES}/{engine.name}", engine
     for model in chosen.model:
-        yield from _below(model, f"{MODELS}/{model.name}")
+        yield from files_below(model, f"{MODELS}/{name_of(model)}")
     if chosen.collection is not None:
-        yield from _below(chosen.collection, f"{COLLECTION}/{chosen.collection.name}")
+        yield from files_below(chosen.collection, f"{COLLECTION}/{name_of(chosen.collection)}")
     if chosen.config is not None:
-        yield CONFIGURATION, _file(chosen.config)
+        yield CONFIGURATION, chosen.config
     if chosen.sbom is not None:
-        yield SBOM, _file(chosen.sbom)
-
-
-def _below(path: Path, name: str) -> Iterator[tuple[str, Path]]:
-    if path.is_file():
-        yield name, path
-        return
-    if not path.is_dir():
-        raise ReleaseSourceError(f"{path} is not there")
-    for file in sorted(path.rglob("*")):
-        if file.is_file() and not any(map(_is_left_out, file.relative_to(path).parts)):
-            yield f"{name}/{file.relative_to(path).as_posix()}", file
-
-
-def _is_left_out(part: str) -> bool:
-    """Settings and caches of tools, and locks: no part of what a board needs."""
-    return part.startswith(".") or part == "__pycache__" or part.endswith(".lock")
-
-
-def _file(path: Path) -> Path:
-    if not path.is_file():
-        raise ReleaseSourceError(f"{path} is no file that is there")
-    return path
+        yield SBOM, chosen.sbom
 
 
 def _beside_the_image_folder(name: str) -> Path:
@@ -281,14 +242,10 @@ def _version_of(chosen: argparse.Namespace) -> str:
     """Wheels and image must be of the same."""
     by_wheel = by_image = None
     if chosen.wheels is not None:
-        if not chosen.wheels.is_dir():
-            raise ReleaseSourceError(f"--wheels {chosen.wheels} is no folder that is there")
-        found = sorted(chosen.wheels.glob("edgellm-*.whl"))
-        if len(found) != 1:
-            raise ReleaseSourceError(f"--wheels {chosen.wheels} needs one wheel of edgellm, and has {len(found)}")
-        by_wheel = wheel_version(found[0])
+        what_for = f"the bundle for {chosen.architecture} — see --architecture"
+        by_wheel = wheel_version(require_wheels(chosen.wheels, chosen.architecture, what_for))
     if chosen.image_archive is not None:
-        image = ImageArchive.read(_file(chosen.image_archive))
+        image = ImageArchive.read(require_file("--image-archive", chosen.image_archive))
         if image.architecture != chosen.architecture:
             raise ReleaseSourceError(
                 f"{chosen.image_archive} is for {image.architecture}, and the bundle for {chosen.architecture} — see "
@@ -304,22 +261,25 @@ def _version_of(chosen: argparse.Namespace) -> str:
 
 def _check(chosen: argparse.Namespace, version: str) -> None:
     """Nothing is written before all of it is there and fits together."""
-    for wheel in [] if chosen.wheels is None else sorted(chosen.wheels.glob("*.whl")):
-        if not is_wheel_for(wheel, chosen.architecture):
-            raise ReleaseSourceError(
-                f"{wheel} is for {wheel_platform(wheel)}, and the bundle for {chosen.architecture} — see --architecture"
-            )
     for engine in chosen.engine:
-        require_engine_archive(_file(engine))
+        require_engine_archive(require_file("--engine", engine))
+    for model in chosen.model:
+        require_model(model)
+    if chosen.collection is not None:
+        require_collection(chosen.collection)
+    if chosen.sbom is not None:
+        require_bill_of_materials(chosen.sbom)
     if chosen.config is not None:
-        check_configuration(_file(chosen.config))
+        check_configuration(chosen.config)
     if chosen.floor is not None:
         _require_version("--floor", chosen.floor)
         if Version(chosen.floor) > Version(version):
             raise ReleaseSourceError(f"--floor {chosen.floor} would refuse this very release, which is {version}")
-    _file(chosen.sign)
+    require_file("--sign", chosen.sign)
     if chosen.archive is not None and not chosen.archive.absolute().parent.is_dir():
         raise ReleaseSourceError(f"--archive {chosen.archive}: its folder is not there — name one outside the bundle")
+    if chosen.archive is not None and chosen.archive.is_dir():
+        raise ReleaseSourceError(f"--archive {chosen.archive} is a folder — name the file that is to be made")
 
 
 def _require_version(option: str, text: str) -> None:

@@ -5,46 +5,26 @@ What validates settings is no part of Python's standard library: it runs in an e
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from edgellm.errors import ConfigError
 from edgellm.host.commands import attempt
+from edgellm.host.packed_inputs import require_file
+from edgellm.host.setup_environment import CHECKOUT, environment, python_with
 
-DAEMON = Path(__file__).resolve().parents[2]
-ENVIRONMENT = DAEMON.parent / ".venv/bin/python"  # of make
 CHECK_DEADLINE_SECONDS = 60.0
 
 
 def check_configuration(file: Path, option: str = "--config") -> None:
     """Raises ConfigError with file, key and line. What it names need not be on this machine."""
-    if not file.is_file():
-        raise ConfigError(f"{option} {file} is not there, or is no file")
-    argv = [_python(option), "-P", "-m", "edgellm", "config", "check", "--elsewhere", "--config", str(file)]
-    said = attempt(argv, deadline_seconds=CHECK_DEADLINE_SECONDS, environment=_environment())
+    require_file(option, file)
+    python = python_with("pydantic")
+    if python is None:
+        raise ConfigError(
+            f"{option} is checked before it is taken, and pydantic, which does it, is not here — run make setup in "
+            f"{CHECKOUT}, or pip install pydantic"
+        )
+    argv = [python, "-P", "-m", "edgellm", "config", "check", "--elsewhere", "--config", str(file)]
+    said = attempt(argv, deadline_seconds=CHECK_DEADLINE_SECONDS, environment=environment())
     if said.code != 0:
         raise ConfigError(f"{option}: {said.last_words.removeprefix('edgellm: ')}")
-
-
-def _python(option: str) -> str:
-    for one in _candidates():
-        found = attempt([one, "-c", "import pydantic"], environment=_environment())
-        if found.code == 0:
-            return one
-    raise ConfigError(
-        f"{option} is checked before it is taken, and pydantic, which does it, is not here — run make setup in "
-        f"{DAEMON.parent}, or pip install pydantic"
-    )
-
-
-def _candidates() -> Iterator[str]:
-    yield sys.executable
-    if ENVIRONMENT.is_file():
-        yield str(ENVIRONMENT)
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("EDGELLM_")}
-    return {**kept, "PYTHONPATH": str(DAEMON)}

@@ -8,7 +8,9 @@ import json
 from pathlib import Path
 
 import pytest
+import zstandard
 from tests.image.container_archives import container_archive, image_configuration, open_container_archive, write_tar
+from tests.image.engine_archives import engine_archive
 
 from edgellm.errors import ReleaseSourceError
 from edgellm.host.archives import ZSTD_BEGINNING, ImageArchive, require_engine_archive
@@ -52,9 +54,11 @@ def test_what_is_no_archive_of_one_image_of_edgellm_is_named(tmp_path: Path) -> 
 
 
 def test_what_is_no_engine_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "engine.tar.zst"
-    path.write_bytes(ZSTD_BEGINNING + b"engine")
+    path = engine_archive(tmp_path / "engine.tar.zst")
     require_engine_archive(path)
-    path.write_bytes(b"engine")
-    with pytest.raises(ReleaseSourceError, match=r"engine\.tar\.zst is no engine's archive — make one with"):
-        require_engine_archive(path)
+    whole = path.read_bytes()
+    other_tar = write_tar(tmp_path / "other", {"manifest.json": b"{}", "blobs": b""}).read_bytes()
+    for content in (b"", b"engine", ZSTD_BEGINNING + b"engine", whole[:20], zstandard.compress(b"no tar"), other_tar):
+        path.write_bytes(zstandard.compress(content) if content is other_tar else content)
+        with pytest.raises(ReleaseSourceError, match=r"engine\.tar\.zst is no engine's archive — make one with"):
+            require_engine_archive(path)

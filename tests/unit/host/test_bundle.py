@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 from tests.image.another_day import UMASK, on_another_day
-from tests.image.container_archives import container_archive
+from tests.image.container_archives import container_archive, write_tar
+from tests.image.engine_archives import engine_archive
 
 from edgellm.errors import EdgeLLMError, ReleaseSourceError, ReleaseUntrustedError
-from edgellm.host.archives import ZSTD_BEGINNING
 from edgellm.host.bundle_maker import write_archive
 from edgellm.host.bundle_manifest import read_manifest
 from edgellm.host.paths import HostPaths
@@ -38,11 +38,11 @@ def make_inputs(folder: Path) -> list[str]:
             metadata = f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nLicense-Expression: MIT\n\n"
             archive.writestr(zipfile.ZipInfo(f"{name}-{version}.dist-info/METADATA"), metadata)
     container_archive(folder / "image.oci", architecture=ARCHITECTURE_OF_IMAGES[platform.machine()], version="0.2.0")
-    (folder / "engine.tar.zst").write_bytes(ZSTD_BEGINNING + b"engine" * 1000)
+    engine_archive(folder / "engine.tar.zst")
     (folder / "model").mkdir()
     (folder / "model/model.gguf").write_bytes(b"GGUF" * 1000)
     (folder / "collection").mkdir()
-    (folder / "collection/galaxy.yml").write_text("name: appliance\n")
+    (folder / "collection/galaxy.yml").write_text("namespace: edgellm\nname: appliance\n")
     # What tools keep beside it is no part of it.
     for name in ("collection/.ansible-lint", "collection/.cache/a b", "model/.lock", "model/model.gguf.lock"):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -71,6 +71,11 @@ def run_bundle(
         env={**kept, **environ},
         umask=UMASK if another_day else -1,
     )
+
+
+def run_build(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-S", str(BUNDLE.with_name("build")), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
 @pytest.fixture(scope="module")
@@ -249,17 +254,49 @@ def test_an_unsigned_folder_is_taken_only_where_no_key_is_trusted(tmp_path: Path
     assert open_source(wheels, Kind.VENV, paths).wheel.name == "edgellm-0.2.0-py3-none-any.whl"
 
 
-MISTAKES = [
-    ([], 66, "nothing would be installed — give --wheels, --image-archive or both"),
-    (["--wheels"], 64, "argument --wheels: expected one argument — see image/bundle --help"),
+# Options that both commands have: with a part that is missing, empty, of the wrong kind, or not what it should be.
+WHEELS = ("--wheels", "wheels")
+INPUT_MISTAKES = [
+    (["--wheels"], 64, "argument --wheels: expected one argument — see "),
+    (["--wheels", ""], 64, "argument --wheels: an empty text names no file or folder"),
     (["--wheel", "wheels"], 64, "unrecognized arguments: --wheel wheels"),
-    (["--wheels", "/nowhere"], 66, "--wheels /nowhere is no folder that is there"),
+    (["--wheels", "/nowhere"], 66, "--wheels /nowhere is not there"),
+    (["--wheels", "edgellm.toml"], 66, "--wheels edgellm.toml is no folder — name the folder itself"),
     (["--wheels", "model"], 66, "--wheels model needs one wheel of edgellm, and has 0"),
-    (["--wheels", "wheels", "--architecture", "arm64"], 64, "choose from 'x86_64', 'aarch64', 'any'"),
-    (["--wheels", "damaged"], 66, "image/bundle: damaged/edgellm-0.2.0-py3-none-any.whl is damaged — get it anew"),
+    (["--wheels", "damaged"], 66, "damaged/edgellm-0.2.0-py3-none-any.whl is damaged — get it anew"),
+    (["--wheels", "renamed"], 66, "edgellm-0.2.0.whl is not named as a wheel — get it anew"),
+    ([*WHEELS, "--engine", ""], 64, "argument --engine: an empty text names no file or folder"),
+    ([*WHEELS, "--engine", "/nowhere"], 66, "--engine /nowhere is not there"),
+    ([*WHEELS, "--engine", "model"], 66, "--engine model is a folder — name the file itself"),
+    ([*WHEELS, "--engine", "model/model.gguf"], 66, "model/model.gguf is no engine's archive"),
+    ([*WHEELS, "--engine", "cut.tar.zst"], 66, "cut.tar.zst is no engine's archive — make one with edgellm engine"),
+    ([*WHEELS, "--model", ""], 64, "argument --model: an empty text names no file or folder"),
+    ([*WHEELS, "--model", "/nowhere"], 66, "--model /nowhere is not there"),
+    ([*WHEELS, "--model", "/"], 66, "--model / has no name of its own — name the model's folder or file"),
+    (
+        [*WHEELS, "--model", "collection"],
+        66,
+        "--model collection has no weights (*.gguf, *.safetensors, *.onnx, model.",
+    ),
+    ([*WHEELS, "--model", "edgellm.toml"], 66, "--model edgellm.toml is no file of weights (*.gguf, "),
+    ([*WHEELS, "--model", "pointer"], 66, "pointer/model.safetensors is what Git LFS puts in the file's place"),
+    ([*WHEELS, "--model", "empty.onnx"], 66, "empty.onnx is damaged — fetch the model anew"),
+    ([*WHEELS, "--model", "no.gguf"], 66, "no.gguf is damaged — fetch the model anew"),
+    ([*WHEELS, "--model", "large.gguf"], 73, " needs up to 80000"),
+    ([*WHEELS, "--config", ""], 64, "argument --config: an empty text names no file or folder"),
+    ([*WHEELS, "--config", "/nowhere"], 66, "--config /nowhere is not there"),
+    ([*WHEELS, "--config", "model"], 66, "--config model is a folder — name the file itself"),
+    ([*WHEELS, "--config", "model/model.gguf"], 78, "model/model.gguf is no valid TOML"),
+    ([*WHEELS, "--config", "wrong.toml"], 78, "wrong.toml: unknown key server.prot — did you mean"),
+]
+BUNDLE_MISTAKES = [
+    ([], 66, "nothing would be installed — give --wheels, --image-archive or both"),
+    ([*WHEELS, "--architecture", "arm64"], 64, "choose from 'x86_64', 'aarch64', 'any'"),
     (["--wheels", "of-arm", "--architecture", "x86_64"], 66, "is for linux_aarch64, and the bundle for x86_64"),
     (["--wheels", "of-arm", "--architecture", "any"], 66, "is for linux_aarch64, and the bundle for any"),
-    (["--image-archive", "/nowhere"], 66, "/nowhere is no file that is there"),
+    (["--image-archive", ""], 64, "argument --image-archive: an empty text names no file or folder"),
+    (["--image-archive", "/nowhere"], 66, "--image-archive /nowhere is not there"),
+    (["--image-archive", "model"], 66, "--image-archive model is a folder — name the file itself"),
     (["--image-archive", "model/model.gguf"], 66, "model/model.gguf is no container image's archive"),
     (
         ["--image-archive", "arm.tar", "--architecture", "x86_64"],
@@ -272,45 +309,144 @@ MISTAKES = [
         66,
         "the wheel is edgellm 0.2.0, and newer.tar holds 0.3.0",
     ),
-    (["--wheels", "wheels", "--engine", "/nowhere"], 66, "/nowhere is no file that is there"),
-    (["--wheels", "wheels", "--engine", "model/model.gguf"], 66, "model/model.gguf is no engine's archive"),
-    (["--wheels", "wheels", "--model", "/nowhere"], 66, "/nowhere is not there"),
-    (["--wheels", "wheels", "--config", "/nowhere"], 66, "/nowhere is no file that is there"),
-    (["--wheels", "wheels", "--config", "model/model.gguf"], 78, "model/model.gguf is no valid TOML"),
-    (["--wheels", "wheels", "--config", "wrong.toml"], 78, "wrong.toml: unknown key server.prot — did you mean"),
-    (["--wheels", "wheels", "--model", "large"], 73, "bundle: the bundle needs up to 80000"),
-    (["--wheels", "wheels", "--floor", "new"], 66, "--floor: 'new' is no version"),
-    (["--wheels", "wheels", "--floor", "0.2.1"], 66, "--floor 0.2.1 would refuse this very release, which is 0.2.0"),
+    ([*WHEELS, "--collection", ""], 64, "argument --collection: an empty text names no file or folder"),
+    ([*WHEELS, "--collection", "/nowhere"], 66, "--collection /nowhere is not there"),
+    ([*WHEELS, "--collection", "model"], 66, "--collection model is none, and edgellm.appliance is needed — give the"),
+    ([*WHEELS, "--collection", "edgellm.toml"], 66, "--collection edgellm.toml is none, and edgellm.appliance is"),
     (
-        ["--wheels", "wheels", "--archive", "/nowhere/bundle.tar"],
+        [*WHEELS, "--collection", "others"],
         66,
-        "--archive /nowhere/bundle.tar: its folder is not",
+        "--collection others is the collection acme.other, and edgellm.appliance",
     ),
-    (["--wheels", "wheels", "--sign", "/nowhere"], 66, "/nowhere is no file that is there"),
-    (["--wheels", "wheels", "--sign", "edgellm.toml"], 77, "manifest.json cannot be signed with edgellm.toml"),
+    ([*WHEELS, "--collection", "others.tar"], 66, "--collection others.tar is the collection acme.other, and edgellm."),
+    ([*WHEELS, "--sbom", ""], 64, "argument --sbom: an empty text names no file or folder"),
+    ([*WHEELS, "--sbom", "/nowhere"], 66, "--sbom /nowhere is not there"),
+    ([*WHEELS, "--sbom", "model"], 66, "--sbom model is a folder — name the file itself"),
+    ([*WHEELS, "--sbom", "edgellm.toml"], 66, "--sbom edgellm.toml is no bill of materials — give one of CycloneDX"),
+    ([*WHEELS, "--sbom", "spdx.json"], 66, "--sbom spdx.json is no bill of materials — give one of CycloneDX, in JSON"),
+    ([*WHEELS, "--floor", ""], 66, "--floor: '' is no version"),
+    ([*WHEELS, "--floor", "new"], 66, "--floor: 'new' is no version"),
+    ([*WHEELS, "--floor", "0.2.1"], 66, "--floor 0.2.1 would refuse this very release, which is 0.2.0"),
+    ([*WHEELS, "--archive", ""], 64, "argument --archive: an empty text names no file or folder"),
+    ([*WHEELS, "--archive", "/nowhere/bundle.tar"], 66, "--archive /nowhere/bundle.tar: its folder is not there"),
+    (
+        [*WHEELS, "--archive", "bundle/bundle.tar"],
+        66,
+        "--archive bundle/bundle.tar: its folder is not there — name one",
+    ),
+    ([*WHEELS, "--archive", "model"], 66, "--archive model is a folder — name the file that is to be made"),
+    ([*WHEELS, "--sign", ""], 64, "argument --sign: an empty text names no file or folder"),
+    ([*WHEELS, "--sign", "/nowhere"], 66, "--sign /nowhere is not there"),
+    ([*WHEELS, "--sign", "model"], 66, "--sign model is a folder — name the file itself"),
+    ([*WHEELS, "--sign", "edgellm.toml"], 77, "manifest.json cannot be signed with edgellm.toml"),
 ]
+# What may not be read, by anybody but root.
+UNREADABLE = ["--wheels", "--engine", "--model", "--config", "--image-archive", "--collection", "--sbom", "--sign"]
 
 
-@pytest.mark.parametrize(("arguments", "code", "said"), MISTAKES)
-def test_what_cannot_be_bundled_is_said(
-    tmp_path: Path, signing_key: Path, arguments: list[str], code: int, said: str
-) -> None:
+@pytest.fixture
+def mistaken_inputs(tmp_path: Path) -> Path:
     make_inputs(tmp_path)
-    (tmp_path / "of-arm").mkdir()
-    (tmp_path / "of-arm/edgellm-0.2.0-cp312-cp312-linux_aarch64.whl").touch()
+    for name in ("of-arm/edgellm-0.2.0-cp312-cp312-linux_aarch64.whl", "renamed/edgellm-0.2.0.whl", "empty.onnx"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
     container_archive(tmp_path / "arm.tar", architecture="arm64", version="0.2.0")
     container_archive(tmp_path / "newer.tar", architecture="arm64", version="0.3.0")
-    with (tmp_path / "large").open("wb") as sparse:
+    with (tmp_path / "large.gguf").open("wb") as sparse:
+        sparse.write(b"GGUF")
         sparse.truncate(8 * 10**12)
-    (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged/edgellm-0.2.0-py3-none-any.whl").write_bytes(b"no wheel")
-    (tmp_path / "wrong.toml").write_text("[server]\nprot = 1\n")
-    refused = run_bundle("bundle", "--sign", str(signing_key), *arguments, folder=tmp_path)
+    acme = {"namespace": "acme", "name": "other"}
+    write_tar(tmp_path / "others.tar", {"MANIFEST.json": json.dumps({"collection_info": acme}).encode()})
+    for name, content in {
+        "damaged/edgellm-0.2.0-py3-none-any.whl": b"no wheel",
+        "wrong.toml": b"[server]\nprot = 1\n",
+        "cut.tar.zst": (tmp_path / "engine.tar.zst").read_bytes()[:30],
+        "pointer/model.safetensors": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+        "no.gguf": b"<html>",
+        "others/galaxy.yml": b"namespace: acme\nname: other\n",
+        "spdx.json": b'{"spdxVersion": "SPDX-2.3"}',
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), [*INPUT_MISTAKES, *BUNDLE_MISTAKES])
+def test_what_cannot_be_bundled_is_said(
+    mistaken_inputs: Path, signing_key: Path, arguments: list[str], code: int, said: str
+) -> None:
+    refused = run_bundle("bundle", "--sign", str(signing_key), *arguments, folder=mistaken_inputs)
     assert refused.returncode == code, refused.stderr
     assert said in refused.stderr
     assert refused.stderr.startswith("image/bundle: ")
     assert refused.stderr.count("\n") == 1
+    assert not (mistaken_inputs / "bundle").exists()
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), INPUT_MISTAKES)
+def test_an_image_is_not_made_of_what_cannot_be_bundled(
+    mistaken_inputs: Path, arguments: list[str], code: int, said: str
+) -> None:
+    refused = run_build("generic-x86_64", "--output", "image", *arguments, folder=mistaken_inputs)
+    assert refused.returncode == code, refused.stderr
+    assert said in refused.stderr
+    assert refused.stderr.startswith("image/build: ")
+    assert refused.stderr.count("\n") == 1
+    assert not (mistaken_inputs / "image").exists()
+
+
+@pytest.mark.parametrize("option", UNREADABLE)
+def test_what_may_not_be_read_is_named(tmp_path: Path, signing_key: Path, option: str) -> None:
+    options = make_inputs(tmp_path)
+    shutil.copy(signing_key, tmp_path / "key")
+    (tmp_path / "sbom.json").write_text('{"bomFormat": "CycloneDX", "components": []}')
+    options += ["--sign", str(tmp_path / "key"), "--sbom", str(tmp_path / "sbom.json")]
+    closed = Path(options[options.index(option) + 1])
+    closed.chmod(0)
+    # Root may read everything: without that, too.
+    ordinary = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    refused = subprocess.run(
+        [*ordinary, sys.executable, str(BUNDLE), str(tmp_path / "bundle"), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    closed.chmod(0o700)
+    assert (refused.returncode, refused.stderr) == (66, f"image/bundle: {option} {closed}: Permission denied\n")
     assert not (tmp_path / "bundle").exists()
+
+
+def test_names_may_have_spaces_and_be_relative(tmp_path: Path, signing_key: Path) -> None:
+    folder = tmp_path / "a stick of ours"
+    folder.mkdir()
+    make_inputs(folder)
+    for name in ("wheels", "edgellm.toml", "image.oci"):
+        (folder / name).rename(folder / f"the {name}")
+    shutil.copy(signing_key, folder / "the key")
+    shutil.copy(f"{signing_key}.pub", folder / "the key.pub")
+    made = run_bundle(
+        *("../the bundle", "--wheels", "../the wheels", "--image-archive", "../the image.oci", "--model", "."),
+        *("--config", "../the edgellm.toml", "--sign", "../the key", "--archive", "../the bundle.tar"),
+        folder=folder / "model",
+    )
+    assert made.returncode == 0, made.stderr
+    assert {"models/model/model.gguf", "image.tar"} <= set(read_manifest(folder / "the bundle").files)
+    verified = subprocess.run(
+        ["sh", "the bundle/install.sh", "--verify-only", "--key", "the key.pub"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+    )
+    assert (verified.returncode, verified.stderr) == (0, "")
+    image = run_build(
+        *("generic-x86_64", "--output", "../the image", "--wheels", "../the wheels", "--model", "."),
+        *("--config", "../the edgellm.toml"),
+        folder=folder / "model",
+    )
+    assert image.returncode == 0, image.stderr
+    files = json.loads((folder / "the image/manifest.json").read_text())["files"]
+    assert "usr/share/edgellm/image/models/model/model.gguf" in files
 
 
 def test_an_output_that_cannot_be_made_is_named(tmp_path: Path, signing_key: Path) -> None:
@@ -345,7 +481,9 @@ def test_a_signature_that_cannot_be_made_leaves_no_bundle(tmp_path: Path, signin
     assert not (tmp_path / "bundle").exists()
 
 
-def test_the_options_of_install_sh_are_shown_and_a_wrong_one_is_named(bundle: Path, signing_key: Path) -> None:
+def test_the_options_of_install_sh_are_shown_and_a_wrong_one_is_named(
+    bundle: Path, signing_key: Path, tmp_path: Path
+) -> None:
     program = ["sh", str(bundle / "install.sh")]
     shown = subprocess.run([*program, "--help"], capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -354,6 +492,14 @@ def test_the_options_of_install_sh_are_shown_and_a_wrong_one_is_named(bundle: Pa
     for arguments, code, said in (
         (["bundle"], 64, "install: bundle is no option — see sh install.sh --help\n"),
         (["--key"], 64, "install: --key needs a value\n"),
+        (["--key", ""], 64, "install: --key needs a value\n"),
+        (["--mode", ""], 64, "install: --mode needs a value\n"),
+        (["--mode", "--verify-only"], 64, "install: --mode is venv or container, not --verify-only\n"),
+        (
+            ["--verify-only", "--key", str(tmp_path)],
+            66,
+            f"install: --key {tmp_path} is no file — name the file itself\n",
+        ),
         (["--mode", "docker"], 64, "install: --mode is venv or container, not docker\n"),
         (["--verify-only", "--key", "/nowhere.pub"], 66, "install: --key /nowhere.pub is not there\n"),
         (
