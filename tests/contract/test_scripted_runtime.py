@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from tests.contract.contract_parts import contract
-from tests.unit.runtime import scripted_runtime, scripted_speech, scripted_values
+from tests.unit.runtime import scripted_runtime, scripted_sound, scripted_speech, scripted_values
 from tests.unit.runtime.scripted_speech import SpeakingModule
 from tests.unit.runtime.scripted_values import Record
 
 CONTRACT = contract()
-MODULES = (scripted_values, scripted_runtime, scripted_speech)
+MODULES = (scripted_values, scripted_sound, scripted_runtime, scripted_speech)
 # What tests look at: no adapter does.
 FOR_TESTS = {
     "StreamChannel": {"push", "raise_signal", "set_signal", "signal", "skip_special_tokens", "cancel_calls"},

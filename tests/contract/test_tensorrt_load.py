@@ -22,7 +22,6 @@ from edgellm.errors import (
     ConfigError,
     EngineMissingError,
     InsufficientMemoryError,
-    UnsupportedModalityError,
     UnsupportedModelError,
 )
 from edgellm.runtime import loader, tensorrt_load
@@ -102,18 +101,6 @@ def test_a_speculative_pair_is_loaded_with_its_shape_and_draft(
         )
     with pytest.raises(ConfigError, match=r"enable_in_flight_batching: speculative decoding \(dflash\) has none"):
         open_llm(model, tmp_path, speculative_config=speculative, enable_in_flight_batching=True)
-
-
-def test_an_omni_model_says_why_it_does_not_speak_with_in_flight_batching(
-    module: ScriptedModule, tmp_path: Path
-) -> None:
-    model = described(tmp_path / "omni", {"model_type": "qwen3_omni"})
-    with open_llm(model, tmp_path, enable_in_flight_batching=True) as llm:
-        assert llm.bundle_layout.has_speech
-        with pytest.raises(UnsupportedModalityError, match="in-flight batching serves text only"):
-            llm.list_voices()
-    with open_llm(model, tmp_path) as llm, pytest.raises(UnsupportedModalityError, match="no speech output"):
-        llm.list_voices()
 
 
 def test_a_model_that_only_speaks_is_refused_before_it_is_built(module: ScriptedModule, tmp_path: Path) -> None:

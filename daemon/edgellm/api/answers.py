@@ -13,6 +13,7 @@ class PromptTokensDetails(TypedDict):
 
 class CompletionTokensDetails(TypedDict):
     reasoning_tokens: int
+    audio_tokens: NotRequired[int]
 
 
 class UsageCounts(TypedDict):
@@ -49,6 +50,13 @@ class MessageToolCall(TypedDict):
     function: CalledFunction
 
 
+class MessageAudio(TypedDict):
+    id: str
+    data: str
+    transcript: str
+    expires_at: int
+
+
 class AssistantMessage(TypedDict):
     role: Literal["assistant"]
     content: str | None
@@ -56,6 +64,7 @@ class AssistantMessage(TypedDict):
     annotations: list[object]
     reasoning_content: NotRequired[str]
     tool_calls: NotRequired[list[MessageToolCall]]
+    audio: NotRequired[MessageAudio]
 
 
 class ChatChoice(TypedDict):

@@ -59,6 +59,10 @@ def _message(message: Message, path: str, media: MediaParts) -> dict[str, Any]:
         ]
     elif "content" in message.model_fields_set:
         plain["content"] = message.content
+    if message.audio is not None and message.content is None:
+        if message.role != "assistant":
+            raise RequestError(f"{path}.audio is for messages of the assistant alone.", param=f"{path}.audio")
+        plain["content"] = message.audio.transcript
     if message.tool_calls:
         plain["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
     if message.function_call is not None:

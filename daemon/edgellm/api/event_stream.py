@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from edgellm.api.body_writer import BodyWriter
-from edgellm.api.stream_format import AnswerStreamFormat, StreamFormat
+from edgellm.api.stream_format import AnswerStreamFormat, SoundStreamFormat, StreamFormat
 from edgellm.api.usage import Usage
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.serving.answer_events import ChoiceEvents
@@ -64,6 +65,8 @@ class EventStream:
 
     def _text_of(self, index: int, delta: StreamDelta) -> str:
         self.begun = True
+        if delta.audio_bytes and isinstance(self._stream, SoundStreamFormat):
+            return self._with_sound(self._stream, index, delta, delta.audio_bytes)
         self._usage.take(index, delta)
         if self._answers is None:
             return self._stream.delta(index, delta)
@@ -74,4 +77,13 @@ class EventStream:
             text = self._stream.heartbeat.decode()
         if text:
             self._written_seconds = now
+        return text
+
+    def _with_sound(self, stream: SoundStreamFormat, index: int, delta: StreamDelta, sound: bytes) -> str:
+        """The words that came with it first, and last what ends the answer."""
+        words = replace(delta, audio_bytes=None, finished=False, finish_reason=None, matched_stop=None)
+        text = self._text_of(index, words) + stream.sound(index, sound)
+        if delta.finished:
+            ending = StreamDelta(finished=True, finish_reason=delta.finish_reason, matched_stop=delta.matched_stop)
+            text += self._text_of(index, ending)
         return text

@@ -149,6 +149,7 @@ class _Answer:
             while deltas := await generation.next_deltas():
                 for item in deltas:
                     usage.take(item.index, item.delta)
+                    choices[item.index].take_sound(item.delta)
                     if parsers is None:
                         choices[item.index].take(item.delta)
                     else:

@@ -65,11 +65,13 @@ def _abilities(model: ServedModel) -> dict[str, Any]:
             "translates": capabilities.transcription.translates,
             "times": capabilities.transcription.has_times,
         }
-    if capabilities.speech.voices:
-        return {**of_every_kind, "voices": [voice.name for voice in capabilities.speech.voices]}
+    voices = [voice.name for voice in capabilities.speech.voices]
+    if capabilities.only_speaks:
+        return {**of_every_kind, "voices": voices}
     style = model.output_style(capabilities)
     return {
         **of_every_kind,
+        **({"voices": voices} if voices else {}),
         "executor": capabilities.executor,
         "executor_reason": capabilities.executor_reason,
         "context_length": capabilities.max_kv_cache_capacity,

@@ -20,7 +20,7 @@ from edgellm.errors import EdgeLLMError
 from edgellm.runtime.generation import GenerationRequest, SpeechPrompt
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.sampling_params import SamplingParams
-from edgellm.runtime.speech_front_end import check_speech_prompt
+from edgellm.runtime.speech_front_end import check_speech_prompt, check_talker_speed, require_speech
 from edgellm.serving.engine_client import EngineClient, GenerationJob
 from edgellm.serving.generation import CancelCause, Generation
 from edgellm.serving.model import ServedModel
@@ -74,10 +74,14 @@ class SpeechResponse(Response):
                 generation.cancel(CancelCause.CLIENT_LEFT)
 
     def _prompts(self, model: ServedModel) -> Sequence[GenerationRequest]:
-        spoken = model.require_capabilities().speech
+        capabilities = model.require_capabilities()
+        require_speech(capabilities, "model")
+        spoken = capabilities.speech
         voice = self._body.voice if self._body.voice is not None else spoken.default_voice
         prompt = SpeechPrompt(self._body.input, voice, self._body.speed, self._body.response_format)
         check_speech_prompt(prompt, spoken)
+        if not capabilities.only_speaks:
+            check_talker_speed(prompt.speed)
         return [GenerationRequest(prompt, SamplingParams())]
 
     async def _send_sound(self, generation: Generation, presence: ClientPresence, send: Send) -> None:

@@ -87,6 +87,15 @@ class AnswerStreamFormat(StreamFormat, Protocol):
         ...
 
 
+@runtime_checkable
+class SoundStreamFormat(StreamFormat, Protocol):
+    """One of answers that are said, too."""
+
+    def sound(self, index: int, data: bytes) -> str:
+        """What is sent for sound of a choice."""
+        ...
+
+
 class _OpenAiStream:
     """The beginning and the ends that both kinds of completions have."""
 

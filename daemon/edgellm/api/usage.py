@@ -17,8 +17,10 @@ class Usage:
         self._choices_per_prompt = choices_per_prompt
         self._prompt_tokens: dict[int, int] = {}
         self._cached_tokens: dict[int, int] = {}
+        self._audio_frames = 0
 
     def take(self, index: int, delta: StreamDelta) -> None:
+        self._audio_frames += delta.audio_frames
         # Later choices of a prompt find it in the cache by the first one's doing: that is no saving to report.
         if index % self._choices_per_prompt == 0:
             if delta.prompt_tokens is not None:
@@ -33,5 +35,8 @@ class Usage:
             "completion_tokens": completion_tokens,
             "total_tokens": prompt_tokens + completion_tokens,
             "prompt_tokens_details": {"cached_tokens": sum(self._cached_tokens.values())},
-            "completion_tokens_details": {"reasoning_tokens": reasoning_tokens},
+            "completion_tokens_details": {
+                "reasoning_tokens": reasoning_tokens,
+                **({"audio_tokens": self._audio_frames} if self._audio_frames else {}),
+            },
         }

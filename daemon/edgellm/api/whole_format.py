@@ -48,7 +48,12 @@ class Choice:
     finish_reason: str | None = None
     matched_stop: int | None = None
     embedding: bytes | None = None
+    sounds: list[bytes] = field(default_factory=list)
     _held_logprobs: list[Sequence[LogprobEntry]] = field(default_factory=list)  # of tokens whose text is still to come
+
+    def take_sound(self, delta: StreamDelta) -> None:
+        if delta.audio_bytes:
+            self.sounds.append(delta.audio_bytes)
 
     def take(self, delta: StreamDelta) -> None:
         self._take_logprobs(delta.logprobs)

@@ -89,8 +89,8 @@ class _Batch:
 def _complete(generation: RunningGeneration) -> CompletionOutput:
     """Wait on the channel rather than on the result, so that an interrupt gets through and ends the request."""
     try:
-        while (chunk := generation.next_chunk()) is not None:
-            if chunk.finished:
+        while (delta := generation.next_delta()) is not None:
+            if delta.finished:
                 break
         return to_output(generation.result())
     except EdgeLLMError:

@@ -72,3 +72,8 @@ class Capabilities:
     executor_reason: str = ""  # why this executor, for people
     transcription: Transcription = field(default_factory=Transcription)
     speech: Speech = field(default_factory=Speech)
+
+    @property
+    def only_speaks(self) -> bool:
+        """Text goes in and none comes out."""
+        return bool(self.speech.voices) and "text" not in self.output_modalities

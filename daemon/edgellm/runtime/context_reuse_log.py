@@ -19,8 +19,11 @@ class ContextReuseLog:
         self._hit_sequences = 0
         self._admitted_sequences = 0
 
-    def record(self, metrics: Any) -> None:
-        """Log one line for the request that just ended; ``metrics`` are the contract's cumulative ones."""
+    def record(self, metrics: Any, *, logs: bool = True) -> None:
+        """Log one line for the request that just ended; ``metrics`` are the contract's cumulative ones.
+
+        What a request did that leaves no line is not added to the next one.
+        """
         with self._lock:
             reused = metrics.reused_tokens - self._reused_tokens
             matched = metrics.matched_tokens - self._matched_tokens
@@ -30,6 +33,8 @@ class ContextReuseLog:
             self._matched_tokens = metrics.matched_tokens
             self._hit_sequences = metrics.hit_sequences
             self._admitted_sequences = metrics.admitted_sequences
+        if not logs:
+            return
         _log.info(
             "context reuse: request reused_tokens=%d matched_tokens=%d hits=%d/%d hit_rate=%.4f; "
             "total reused_tokens=%d matched_tokens=%d hits=%d/%d hit_rate=%.4f records=%d",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from edgellm.errors import ClosedError, RequestCancelledError
 from edgellm.runtime.context_reuse_log import ContextReuseLog
@@ -23,6 +23,8 @@ from edgellm.runtime.contract import (
 )
 from edgellm.runtime.native_errors import map_request_error
 from edgellm.runtime.running import BlockingGeneration, InFlightGeneration, OnReleased, RunningGeneration, end_quietly
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,22 @@ class BlockingDriver:
     def start(self, native_request: Any, channel: StreamChannel, on_released: OnReleased) -> BlockingGeneration:
         if self._runtime is None:
             raise ClosedError("this model was closed")
-        return BlockingGeneration(self._module, lambda: self._run(native_request, channel), channel, on_released)
+
+        def run() -> GenerationResponse:
+            return self._run(lambda runtime: runtime.handle_request(native_request), channel.is_cancelled)
+
+        return BlockingGeneration(self._module, run, channel, on_released)
+
+    def call(self, function: Callable[[LLMRuntime], Result]) -> Result:
+        """Call the runtime while nothing else does."""
+        with self._inference:
+            if self._runtime is None:
+                raise ClosedError("this model was closed")
+            return function(self._runtime)
+
+    def speak(self, function: Callable[[LLMRuntime], Result], is_cancelled: Callable[[], bool]) -> Result:
+        """Run a request that is not one of text alone: it leaves no line about context reuse."""
+        return self._run(function, is_cancelled, logs_reuse=False)
 
     def count_prompt_tokens(self, native_request: Any) -> int | None:
         return None
@@ -207,27 +224,29 @@ class BlockingDriver:
         with self._inference:
             self._runtime = None
 
-    def _run(self, native_request: Any, channel: StreamChannel) -> GenerationResponse:
+    def _run(
+        self, function: Callable[[LLMRuntime], Result], is_cancelled: Callable[[], bool], *, logs_reuse: bool = True
+    ) -> Result:
         with self._inference:
             runtime = self._runtime
             if runtime is None:
                 raise ClosedError("this model was closed")
-            if channel.is_cancelled():
+            if is_cancelled():
                 raise RequestCancelledError("the request was cancelled before it started")
             try:
-                response = runtime.handle_request(native_request)
+                result = function(runtime)
             finally:
                 self._requests_ended += 1
             self._media_snapshot = media_counters(runtime)
             if self._context_cache:
-                self._record_reuse(runtime)
-            return response
+                self._record_reuse(runtime, logs=logs_reuse)
+            return result
 
-    def _record_reuse(self, runtime: LLMRuntime) -> None:
+    def _record_reuse(self, runtime: LLMRuntime, *, logs: bool) -> None:
         metrics = runtime.get_context_cache_metrics()
         if metrics is not None:
             self._cache_snapshot = metrics
-            self._reuse_log.record(metrics)
+            self._reuse_log.record(metrics, logs=logs)
 
 
 def _executor_of(native: Any) -> ExecutorChoice:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from edgellm.media.media_file import MediaFile
 from edgellm.media.media_input import MediaInput
 from edgellm.media.speech_formats import SpeechFormatName
+from edgellm.runtime.audio_params import AudioParams
 from edgellm.runtime.sampling_params import SamplingParams
 
 
@@ -64,6 +65,15 @@ class SpeechPrompt:
     format_name: SpeechFormatName = "pcm"
 
 
+@dataclass(frozen=True, slots=True)
+class SpokenOutput:
+    """How an answer is said, beside its text."""
+
+    voice: str
+    format_name: SpeechFormatName = "pcm"
+    params: AudioParams = field(default_factory=AudioParams)
+
+
 Prompt = ChatPrompt | TextPrompt | TokenPrompt | AudioPrompt | SpeechPrompt
 
 
@@ -72,7 +82,8 @@ class GenerationRequest:
     """``prompt_token_ids`` is set when the front end tokenised the prompt: no one does it again.
 
     ``embedding`` asks for the vector of the prompt in place of an answer. ``media`` is what the parts of a chat bring
-    that are no text, in the order of those parts, each of which is ``{"type": kind}`` in its message.
+    that are no text, in the order of those parts, each of which is ``{"type": kind}`` in its message. ``spoken`` asks
+    for the answer as sound, too.
     """
 
     prompt: Prompt
@@ -81,3 +92,4 @@ class GenerationRequest:
     cache_domain: str = ""
     embedding: bool = False
     media: Sequence[MediaInput] = ()
+    spoken: SpokenOutput | None = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, Self
+from dataclasses import replace
+from typing import Any, Self, TypeVar
 
 from edgellm.engines.progress import ProgressCallback, ignore_progress
 from edgellm.errors import (
@@ -13,16 +14,16 @@ from edgellm.errors import (
     ClosedError,
     ConfigError,
     RequestError,
-    UnsupportedModalityError,
 )
 from edgellm.media.media_input import MediaInput
 from edgellm.parsing.answer_parser import NONE
 from edgellm.parsing.output_style import OutputStyle, check_parser_names
 from edgellm.runtime.answer_plan import AnswerPlan, plan_answer
+from edgellm.runtime.audio_params import AudioParams
 from edgellm.runtime.batch import generate_all
 from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.direct_admission import DirectAdmission
-from edgellm.runtime.generation import ChatPrompt, GenerationRequest
+from edgellm.runtime.generation import ChatPrompt, GenerationRequest, SpeechPrompt, SpokenOutput
 from edgellm.runtime.http_serving import OpenModel
 from edgellm.runtime.llm_options import (
     DEFAULT_ENGINE_CACHE_GB,
@@ -41,11 +42,13 @@ from edgellm.runtime.loader import load
 from edgellm.runtime.message_media import media_of_messages
 from edgellm.runtime.outputs import CompletionOutput
 from edgellm.runtime.parsed_output import parsed_output
-from edgellm.runtime.running import RunningGeneration
+from edgellm.runtime.running import OnReleased, RunningGeneration
 from edgellm.runtime.sampling_params import SamplingParams
-from edgellm.runtime.stream import GenerationStream
+from edgellm.runtime.speech_front_end import check_speech_prompt, check_spoken_output
+from edgellm.runtime.stream import GenerationStream, SpokenStream
 
 Messages = Sequence[Mapping[str, Any]]
+Started = TypeVar("Started")
 
 # Callers beyond the running sequences that may wait inside the engine, so that a free place is filled at once.
 IN_FLIGHT_WAITING_PERMITS = 16
@@ -303,14 +306,56 @@ class LLM(OpenModel):
 
         return GenerationStream(start, self._admission.wake)
 
-    def generate_stream_with_audio(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse_speech()
+    def generate_stream_with_audio(
+        self,
+        messages: Messages | str,
+        sampling_params: SamplingParams | None = None,
+        *,
+        audio_params: AudioParams | None = None,
+    ) -> SpokenStream:
+        """Give the deltas of one answer that is also said: text, and ``audio_bytes`` as samples of 16 bits, mono, at 24
+        kHz, each kind in its order. The finished delta ends the text; sound may follow it.
 
-    def generate_speech_stream(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse_speech()
+        Raises ValueError at the call for a model that does not speak, or an unknown voice.
+        """
+        spoken = self._spoken(audio_params or AudioParams())
 
-    def list_voices(self) -> NoReturn:
-        self._refuse_speech()
+        def start(given_up: Callable[[], bool]) -> RunningGeneration:
+            self._ensure_open()
+            conversation = _conversations(messages)[0] if isinstance(messages, str) else messages
+            style = self._loaded.capabilities.output_style.chosen(reasoning_parser=NONE)
+            plan, media = self._plan(conversation, sampling_params, None, None, style)
+            params = replace(plan.params, skip_special_tokens=True)
+            request = GenerationRequest(plan.prompt, params, media=media, spoken=spoken)
+            try:
+                return self._start(self._loaded.encode(request), given_up)
+            except RequestError as error:
+                raise plan.guide_paths.as_asked(error) from None
+
+        return SpokenStream(start, self._admission.wake, has_text=True)
+
+    def generate_speech_stream(self, text: str, audio_params: AudioParams | None = None) -> SpokenStream:
+        """Say ``text``, of which no answer is made: each delta has ``audio_bytes``, as above. No delta is finished.
+
+        Raises ValueError at the call for a model that does not speak, or what it cannot say.
+        """
+        spoken = self._spoken(audio_params or AudioParams())
+        prompt = SpeechPrompt(text, spoken.voice)
+        check_speech_prompt(prompt, self._loaded.capabilities.speech)
+
+        def start(given_up: Callable[[], bool]) -> RunningGeneration:
+            self._ensure_open()
+            speech = self._loaded.require_speech()
+            return self._admitted(lambda release: speech.start_speech(prompt, spoken.params, release), given_up)
+
+        return SpokenStream(start, self._admission.wake, has_text=False)
+
+    def list_voices(self) -> list[str]:
+        """Names that ``AudioParams.voice`` takes, sorted; none where the model does not speak. Raises RuntimeError once
+        it is closed.
+        """
+        self._ensure_open()
+        return sorted(voice.name for voice in self._loaded.capabilities.speech.voices)
 
     # Serving and the end
 
@@ -381,10 +426,13 @@ class LLM(OpenModel):
         return self._loaded.encode(GenerationRequest(plan.prompt, plan.params, media=media))
 
     def _start(self, request: GenerationRequest, given_up: Callable[[], bool]) -> RunningGeneration:
+        return self._admitted(lambda release: self._loaded.start(request, release), given_up)
+
+    def _admitted(self, start: Callable[[OnReleased], Started], given_up: Callable[[], bool]) -> Started:
         self._admission.acquire(given_up)
         try:
             self._ensure_open()
-            return self._loaded.start(request, self._admission.release)
+            return start(self._admission.release)
         except AdmissionError:
             self._admission.release()
             self._ensure_open()
@@ -393,10 +441,12 @@ class LLM(OpenModel):
             self._admission.release()
             raise
 
-    def _refuse_speech(self) -> NoReturn:
+    def _spoken(self, params: AudioParams) -> SpokenOutput:
         self._ensure_open()
-        reason = self._loaded.capabilities.speech_refusal or f"the model {self.model_id} has no speech output"
-        raise UnsupportedModalityError(reason)
+        speech = self._loaded.require_speech().speech
+        spoken = SpokenOutput(speech.default_voice if params.voice is None else params.voice, params=params)
+        check_spoken_output(spoken, speech)
+        return spoken
 
 
 def _conversations(prompts: object) -> list[Messages]:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from edgellm.engines.lease import Lease
 from edgellm.engines.resources.available_memory import available_memory_bytes
+from edgellm.errors import UnsupportedModalityError
 from edgellm.media.media_decoder import MediaDecoder
+from edgellm.runtime.audio_params import AudioParams
 from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.contract import StreamChannel
 from edgellm.runtime.drivers import Driver
-from edgellm.runtime.generation import GenerationRequest
+from edgellm.runtime.generation import GenerationRequest, SpeechPrompt
 from edgellm.runtime.media_start import MediaStart
 from edgellm.runtime.native_request import NativeRequestBuilder
+from edgellm.runtime.omni_speech import OmniSpeech
 from edgellm.runtime.prompt_front_end import PromptFrontEnd
 from edgellm.runtime.request_encoder import RequestEncoder
 from edgellm.runtime.running import OnReleased, RunningGeneration
@@ -56,6 +61,7 @@ class LoadedModel:
     front_end: PromptFrontEnd
     has_draft_model: bool = False
     lease: Lease | None = None
+    speech: OmniSpeech | None = None
     decoder: MediaDecoder = field(default_factory=lambda: MediaDecoder(available_bytes=available_memory_bytes))
 
     def close(self) -> None:
@@ -83,8 +89,25 @@ class LoadedModel:
         """
         if request.media:
             return self.start_with_media(request, on_released).run()
+        if isinstance(request.prompt, SpeechPrompt):
+            return self.require_speech().start_speech(request.prompt, AudioParams(), on_released)
         native_request, channel = self.builder.build(request)
+        return self.hand_over(request, native_request, channel, on_released)
+
+    def hand_over(
+        self, request: GenerationRequest, native_request: Any, channel: StreamChannel, on_released: OnReleased
+    ) -> RunningGeneration:
+        """Start the native request that was built of ``request``."""
+        if request.spoken is not None:
+            return self.require_speech().start_answer(native_request, channel, request.spoken, on_released)
         return self.driver.start(native_request, channel, on_released)
+
+    def require_speech(self) -> OmniSpeech:
+        """Raises UnsupportedModalityError, a ValueError, for a model that does not speak, or not in this launch."""
+        if self.speech is None:
+            reason = self.capabilities.speech_refusal or f"the model {self.model_id} has no speech output"
+            raise UnsupportedModalityError(reason, param="modalities")
+        return self.speech
 
     def start_with_media(self, request: GenerationRequest, on_released: OnReleased) -> MediaStart:
         """Give the start of a request with media: ``run`` does what ``start`` does, and can be cancelled meanwhile."""

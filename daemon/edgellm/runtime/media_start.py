@@ -34,7 +34,7 @@ class MediaStart:
             if self._is_cancelled:
                 raise RequestCancelledError("the request was cancelled")
             self._channel = channel
-        return self._loaded.driver.start(native_request, channel, self._on_released)
+        return self._loaded.hand_over(self._request, native_request, channel, self._on_released)
 
     def cancel(self) -> None:
         """Decoding ends at once, and whatever encodes next. Idempotent."""

@@ -10,11 +10,17 @@ from edgellm.errors import RequestError, UnsupportedModalityError, UnsupportedPa
 from edgellm.runtime.audio_front_end import AudioFrontEnd
 from edgellm.runtime.bundle_codec import bundle_codec
 from edgellm.runtime.capabilities import Capabilities
-from edgellm.runtime.generation import GenerationRequest
+from edgellm.runtime.generation import GenerationRequest, SpeechPrompt
 from edgellm.runtime.length_limits import LengthLimits
 from edgellm.runtime.process_memory import return_freed_memory
 from edgellm.runtime.prompt_front_end import MeasuringFrontEnd, PromptFrontEnd, TokenisingFrontEnd
-from edgellm.runtime.speech_front_end import SpeechFrontEnd
+from edgellm.runtime.speech_front_end import (
+    SpeechFrontEnd,
+    check_speech_prompt,
+    check_spoken_output,
+    check_talker_speed,
+    require_speech,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,12 @@ class RequestEncoder:
 
     def encode(self, request: GenerationRequest) -> GenerationRequest:
         """Give the request as it will run. Raises RequestError for what this model cannot do."""
+        if isinstance(request.prompt, SpeechPrompt) and not self.capabilities.only_speaks:
+            self._check_speech(request.prompt)
+            return request
+        if request.spoken is not None:
+            require_speech(self.capabilities, "modalities")
+            check_spoken_output(request.spoken, self.capabilities.speech)
         guide = request.params.guide
         if guide is not None and guide.type not in self.capabilities.guided_decoding:
             param = f"guided_decoding.{guide.type}"
@@ -48,6 +60,11 @@ class RequestEncoder:
                 raise UnsupportedModalityError(f"{each.place}: this model takes no {each.kind} input", param=each.place)
         return request
 
+    def _check_speech(self, prompt: SpeechPrompt) -> None:
+        require_speech(self.capabilities, "model")
+        check_speech_prompt(prompt, self.capabilities.speech)
+        check_talker_speed(prompt.speed)
+
     def count(self, request: GenerationRequest) -> int:
         """Give how many tokens the prompt has."""
         return self.front_end.count(request)
@@ -62,7 +79,7 @@ def encoder_of_bundle(
     """
     if capabilities.transcription.languages:
         return RequestEncoder(capabilities, AudioFrontEnd(capabilities.transcription))
-    if capabilities.speech.voices:
+    if capabilities.only_speaks:
         return RequestEncoder(capabilities, SpeechFrontEnd(capabilities.speech))
     limits = LengthLimits(capabilities.max_input_len, capabilities.max_kv_cache_capacity)
     if capabilities.runtime == "native":

@@ -16,7 +16,9 @@ from edgellm.runtime.contract import (
     StreamChunk,
     StreamSignal,
 )
+from edgellm.runtime.deltas import to_delta
 from edgellm.runtime.native_errors import map_request_error
+from edgellm.runtime.outputs import StreamDelta
 
 # A wait ends at once on a chunk or a cancel; the tick only finds a request that ended without a word.
 WAIT_TICK_MS = 200
@@ -36,8 +38,8 @@ class RunningGeneration(Protocol):
         """The caller cancelled it."""
         ...
 
-    def next_chunk(self, given_up: Callable[[], bool] = ...) -> StreamChunk | None:
-        """Wait for a chunk; not to be called after the finished one. None when no other will come.
+    def next_delta(self, given_up: Callable[[], bool] = ...) -> StreamDelta | None:
+        """Wait for a delta; not to be called after the last one. None when no other will come.
 
         ``given_up`` is asked from time to time while this waits; once it holds, the generation is cancelled.
         """
@@ -90,6 +92,10 @@ class InFlightGeneration:
         if chunk is not None and chunk.finished:
             self._release()
         return chunk
+
+    def next_delta(self, given_up: Callable[[], bool] = _never) -> StreamDelta | None:
+        chunk = self.next_chunk(given_up)
+        return None if chunk is None else to_delta(chunk)
 
     def raise_signal(self, signal: StreamSignal) -> None:
         """From now on with each chunk, and when the runtime has let go."""
@@ -191,6 +197,10 @@ class BlockingGeneration:
                 return None
             if self._channel.is_finished() or not self._worker.is_alive():
                 return self._channel.try_pop()
+
+    def next_delta(self, given_up: Callable[[], bool] = _never) -> StreamDelta | None:
+        chunk = self.next_chunk(given_up)
+        return None if chunk is None else to_delta(chunk)
 
     def cancel(self) -> None:
         self._cancelled = True

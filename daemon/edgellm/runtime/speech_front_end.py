@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgellm.errors import RequestError, UnsupportedParameterError
+from edgellm.errors import RequestError, UnsupportedModalityError, UnsupportedParameterError
 from edgellm.media.speech_formats import SPEECH_FORMATS
-from edgellm.runtime.capabilities import Speech
-from edgellm.runtime.generation import GenerationRequest, SpeechPrompt
+from edgellm.runtime.capabilities import Capabilities, Speech
+from edgellm.runtime.generation import GenerationRequest, SpeechPrompt, SpokenOutput
 
 SPEECH_INPUT_CHARACTERS_MAX: Final = 4096
 SPEECH_SPEED_MIN: Final = 0.25
@@ -36,10 +36,7 @@ def speech_prompt_of(request: GenerationRequest) -> SpeechPrompt:
 
 def check_speech_prompt(prompt: SpeechPrompt, speech: Speech) -> None:
     """Raise RequestError for what no voice of the model says, or not in that way."""
-    names = [voice.name for voice in speech.voices]
-    if prompt.voice not in names:
-        known = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
-        raise RequestError(f"voice must be {known} for this model.", param="voice")
+    _check_voice(prompt.voice, speech, "voice")
     if not prompt.text.strip():
         raise RequestError("input must hold something to say.", param="input")
     if len(prompt.text) > SPEECH_INPUT_CHARACTERS_MAX:
@@ -48,3 +45,33 @@ def check_speech_prompt(prompt: SpeechPrompt, speech: Speech) -> None:
         raise RequestError(f"speed must be {SPEECH_SPEED_MIN} to {SPEECH_SPEED_MAX}.", param="speed")
     if prompt.format_name not in SPEECH_FORMATS:
         raise RequestError(f"response_format must be one of {', '.join(SPEECH_FORMATS)}.", param="response_format")
+
+
+def check_talker_speed(speed: float) -> None:
+    """Raise UnsupportedParameterError for a speed that no talker has."""
+    if speed != 1.0:
+        raise UnsupportedParameterError("speed: this model speaks at one speed: leave it at 1.", param="speed")
+
+
+def require_speech(capabilities: Capabilities, param: str) -> None:
+    """Raise RequestError, about ``param``, for a model that does not speak, or not in this launch."""
+    if not capabilities.speech.voices:
+        reason = capabilities.speech_refusal or "this model makes text and does not speak"
+        kind = UnsupportedParameterError if param == "model" else UnsupportedModalityError
+        raise kind(f"{param}: {reason}.", param=param)
+
+
+def check_spoken_output(spoken: SpokenOutput, speech: Speech) -> None:
+    """Raise RequestError for an answer that the model cannot say, or not in that way."""
+    _check_voice(spoken.voice, speech, "audio.voice")
+    if spoken.format_name not in SPEECH_FORMATS:
+        raise RequestError(f"audio.format must be one of {', '.join(SPEECH_FORMATS)}.", param="audio.format")
+    spoken.params.check()
+    check_talker_speed(spoken.params.speed)
+
+
+def _check_voice(voice: str, speech: Speech, param: str) -> None:
+    names = [each.name for each in speech.voices]
+    if voice not in names:
+        known = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+        raise RequestError(f"{param} must be {known} for this model.", param=param)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 
 from edgellm.errors import EdgeLLMError, RequestCancelledError
-from edgellm.runtime.deltas import finish_reason_name, to_delta
+from edgellm.runtime.deltas import finish_reason_name
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.running import RunningGeneration, end_quietly
 
@@ -88,12 +88,12 @@ class GenerationStream(Iterator[StreamDelta]):
             self._state = StreamState.ENDED
             generation.result()
             raise StopIteration
-        chunk = generation.next_chunk()
-        if chunk is None:
+        delta = generation.next_delta()
+        if delta is None:
             return self._end_without_terminal_chunk(generation)
-        if chunk.finished and not self._note_finished():
+        if delta.finished and not self._note_finished():
             raise StopIteration
-        return to_delta(chunk)
+        return delta
 
     def _start(self) -> None:
         try:
@@ -135,3 +135,25 @@ class GenerationStream(Iterator[StreamDelta]):
         if generation is not None:
             generation.cancel()
             end_quietly(generation)
+
+
+class SpokenStream(GenerationStream):
+    """The same with sound: the finished delta ends the text alone, and what is still said comes behind it.
+
+    ``has_text`` False is for a text that is only said: no delta is finished.
+    """
+
+    def __init__(self, start: StartGeneration, wake: Callable[[], None], *, has_text: bool) -> None:
+        super().__init__(start, wake)
+        self._is_text_over = not has_text
+
+    def _note_finished(self) -> bool:
+        self._is_text_over = True
+        return self._state is StreamState.RUNNING
+
+    def _end_without_terminal_chunk(self, generation: RunningGeneration) -> StreamDelta:
+        if self._state is StreamState.CLOSED or not self._is_text_over:
+            return super()._end_without_terminal_chunk(generation)
+        self._state = StreamState.ENDED
+        generation.result()
+        raise StopIteration

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +17,18 @@ from edgellm.errors import CheckpointError, UnsupportedModelError
 from edgellm.media.media_decoder import MediaDecoder
 from edgellm.media.visual_limits import VisualRules, video_family
 from edgellm.runtime.assembly import assemble, make_driver
-from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.capabilities import Capabilities, Speech
 from edgellm.runtime.checkpoint_style import checkpoint_style
 from edgellm.runtime.contract import RuntimeModule
+from edgellm.runtime.drivers import BlockingDriver, Driver
 from edgellm.runtime.engine_shape import SPEECH_NEEDS_BLOCKING, engine_shape, refuse_in_flight
 from edgellm.runtime.guided_decoding import GUIDE_TYPES
 from edgellm.runtime.llm_options import LLMOptions, RuntimeShape
 from edgellm.runtime.loaded_model import BundleLayout, LoadedModel
+from edgellm.runtime.omni_speech import OmniSpeech
 from edgellm.runtime.speculative import resolve as resolve_speculation
+
+_log = logging.getLogger(__name__)
 
 _WEIGHT_SUFFIX = ".safetensors"
 
@@ -61,6 +66,7 @@ def load_tensorrt_bundle(
         speculation=speculation,
         draft_checkpoint_dir=str(draft.path) if draft else "",
     )
+    speech = _speech(module, driver, layout, source)
     loaded = assemble(
         module,
         driver,
@@ -85,13 +91,28 @@ def load_tensorrt_bundle(
             kv_cache_dtype=metadata.kv_cache_dtype,
             template_fields=template_fields,
             output_style=style,
+            output_modalities=("text",) if speech is None else ("text", "audio"),
+            speech=Speech() if speech is None else speech.speech,
             speech_refusal=SPEECH_NEEDS_BLOCKING if found.has_speech and shape.in_flight_batching else "",
         ),
     )
+    loaded = replace(loaded, speech=speech)
     if layout.visual_dir is None:
         return loaded
     rules = VisualRules.of_folder(Path(layout.visual_dir))
     return replace(loaded, decoder=MediaDecoder(rules=rules, available_bytes=available_memory_bytes))
+
+
+def _speech(module: RuntimeModule, driver: Driver, layout: BundleLayout, source: ModelSource) -> OmniSpeech | None:
+    """What an Omni bundle speaks with; None for a bundle without it, and where in-flight batching leaves it out."""
+    folders = (layout.talker_dir, layout.code_predictor_dir, layout.code2wav_dir)
+    talker, predictor, code2wav = folders
+    if talker is None or predictor is None or code2wav is None:
+        return None
+    if not isinstance(driver, BlockingDriver):
+        _log.warning("%s: %s", source.model_id, SPEECH_NEEDS_BLOCKING)
+        return None
+    return OmniSpeech(module, driver, (talker, predictor, code2wav, layout.root, str(source.path)))
 
 
 def input_modalities(layout: BundleLayout) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from edgellm.engines.lease import Lease
 from edgellm.engines.progress import Progress, ProgressCallback
@@ -13,11 +12,7 @@ from edgellm.engines.resources.estimate import require_memory
 from edgellm.engines.source import ModelSource
 from edgellm.engines.tensorrt.components import SPEECH_COMPONENTS
 from edgellm.engines.tensorrt.layout import EngineLayout
-from edgellm.errors import (
-    BundleDamagedError,
-    UnsupportedModelError,
-    UnsupportedParameterError,
-)
+from edgellm.errors import BundleDamagedError, UnsupportedModelError
 from edgellm.runtime.audio_params import AudioParams
 from edgellm.runtime.cancellation import Cancellation
 from edgellm.runtime.capabilities import Capabilities, Speech, Voice
@@ -25,14 +20,11 @@ from edgellm.runtime.contract import RuntimeModule
 from edgellm.runtime.generation import SpeechPrompt
 from edgellm.runtime.llm_options import LLMOptions
 from edgellm.runtime.loader import prepare_bundle
-from edgellm.runtime.native_errors import map_load_error, map_request_error
-from edgellm.runtime.speech_front_end import SPEECH_INPUT_CHARACTERS_MAX, check_speech_prompt
+from edgellm.runtime.native_audio_params import DEFAULT_VOICE, native_audio_params
+from edgellm.runtime.native_errors import map_load_error
+from edgellm.runtime.speech_front_end import SPEECH_INPUT_CHARACTERS_MAX, check_speech_prompt, check_talker_speed
+from edgellm.runtime.spoken_generation import SpokenGeneration
 from edgellm.runtime.tensorrt_load import speech_load_estimate
-
-# Of a model that names no speakers.
-DEFAULT_VOICE: Final = "default"
-# How long one look for sound lasts, in which a cancellation is not seen.
-CHUNK_WAIT_MS: Final = 100
 
 
 def load_tensorrt_speaker(options: LLMOptions, on_progress: ProgressCallback) -> TensorRTSpeaker:
@@ -90,42 +82,24 @@ class TensorRTSpeaker:
     def prepare(self, prompt: SpeechPrompt, params: AudioParams) -> TensorRTUtterance:
         check_speech_prompt(prompt, self.capabilities.speech)
         params.check()
-        if prompt.speed != 1.0:
-            raise UnsupportedParameterError("speed: this model speaks at one speed: leave it at 1.", param="speed")
-        native = self._module.OmniAudioParams()
-        native.speaker_name = prompt.voice if prompt.voice in self._names else ""
-        for name in (
-            *("talker_temperature", "talker_top_k", "talker_top_p", "repetition_penalty"),
-            *("max_audio_length", "codec_chunk_frames", "talker_prefill_threshold"),
-        ):
-            setattr(native, name, getattr(params, name))
-        return TensorRTUtterance(self, prompt.text, native)
+        check_talker_speed(prompt.speed)
+        return TensorRTUtterance(
+            self, prompt.text, native_audio_params(self._module, params, prompt.voice, self._names)
+        )
 
     def pcm(self, text: str, native: Any, is_cancelled: Cancellation) -> Iterator[tuple[bytes, int]]:
         """Sound as the runtime makes it. However it ends, the runtime's call has returned then."""
         channel = self._module.AudioStreamChannel()
-        call = _Call(lambda: self._runtime.handle_request_tts(text, native, channel), channel.cancel)
-        call.start()
+        spoken = SpokenGeneration(
+            self._module, lambda: self._runtime.handle_request_tts(text, native, channel), None, channel, _nothing
+        )
         try:
-            while not is_cancelled.is_set():
-                has_returned = not call.is_alive()
-                # What came between the last look and the return is looked for once more.
-                chunk = channel.try_pop() if has_returned else channel.wait_pop(CHUNK_WAIT_MS)
-                if chunk is None:
-                    if has_returned:
-                        break
-                    continue
-                is_cancelled()  # it goes on
-                if chunk.pcm16:
-                    yield chunk.pcm16, chunk.num_frames
-                if chunk.is_final:
-                    break
+            while (delta := spoken.next_delta(is_cancelled.is_set)) is not None and not is_cancelled():
+                yield delta.audio_bytes or b"", delta.audio_frames
+            if not is_cancelled.is_set():
+                spoken.result()
         finally:
-            if call.is_alive():
-                channel.cancel()
-            call.join()
-        if call.error is not None and not is_cancelled.is_set():
-            raise map_request_error(self._module, call.error) from call.error
+            spoken.end()
 
     def close(self) -> None:
         try:
@@ -149,18 +123,5 @@ class TensorRTUtterance:
         return self.speaker.pcm(self.text, self.native, is_cancelled)
 
 
-class _Call(threading.Thread):
-    """The runtime's blocking call. ``error`` is what it raised; ``on_error`` wakes who waits for sound."""
-
-    def __init__(self, function: Callable[[], object], on_error: Callable[[], None]) -> None:
-        super().__init__(name="edgellm-speech", daemon=True)
-        self._function = function
-        self._on_error = on_error
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self._function()
-        except Exception as error:  # it is raised by who waits, after the join
-            self.error = error
-            self._on_error()
+def _nothing() -> None:
+    """Whoever speaks holds the place."""

@@ -27,7 +27,6 @@ from edgellm.parsing.transcript_head import LANGUAGE_NAMES, TranscriptHead
 from edgellm.runtime.audio_front_end import check_audio_prompt, no_audio_extra
 from edgellm.runtime.cancellation import Cancellation
 from edgellm.runtime.capabilities import Transcription
-from edgellm.runtime.deltas import to_delta
 from edgellm.runtime.generation import AudioPrompt, ChatPrompt, GenerationRequest
 from edgellm.runtime.llm_options import LLMOptions
 from edgellm.runtime.loaded_model import LoadedModel
@@ -130,8 +129,8 @@ class TensorRTTranscriber:
         generation = self._loaded.driver.start(native, channel, _nothing)
         last: StreamDelta | None = None
         try:
-            while (chunk := generation.next_chunk(is_cancelled.is_set)) is not None and not is_cancelled():
-                last = to_delta(chunk)
+            while (delta := generation.next_delta(is_cancelled.is_set)) is not None and not is_cancelled():
+                last = delta
                 text = head.take(last.text) + (head.finish() if last.finished else "")
                 yield TranscriptPiece(text, last.token_ids, last.prompt_tokens)
                 if last.finished:

@@ -157,8 +157,7 @@ class PumpedGeneration:
         self._call_loop(self._end, error)
 
     def _pump_chunks(self) -> StreamDelta | None:
-        while (chunk := self._running.next_chunk()) is not None:
-            delta = to_delta(chunk)
+        while (delta := self._running.next_delta()) is not None:
             waits_for_its_vector = delta.finished and self._with_embedding
             if not waits_for_its_vector and (not delta.finished or delta.finish_reason not in _UNFINISHED_REASONS):
                 self._hand_over(delta)

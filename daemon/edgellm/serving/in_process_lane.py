@@ -15,6 +15,7 @@ from edgellm.runtime.prompt_front_end import prompt_bytes
 from edgellm.runtime.running import InFlightGeneration, RunningGeneration
 from edgellm.serving.in_process_generation import Acceptance, PumpedGeneration, SignalledReader
 from edgellm.serving.lane import DeltaReceiver, LaneCounters, LaneGeneration
+from edgellm.serving.spoken_answer import as_asked
 from edgellm.serving.start_with_media import StartWithMedia
 
 # A prompt of this size is tokenised in less time than handing it to a thread and back would take to matter.
@@ -58,6 +59,7 @@ class InProcessLane:
             if request.prompt_token_ids is None and self._loaded.builder.has_extensions:
                 request = await self.encode(request)
             running = await self._start(request)
+        running = as_asked(running, request)
         loop = asyncio.get_running_loop()
         if isinstance(running, InFlightGeneration):
             reader = self._reader_on(loop)

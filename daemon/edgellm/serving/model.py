@@ -362,5 +362,5 @@ class ServedModel:
 
 
 def _slots_of(capabilities: Capabilities) -> int:
-    takes_several = capabilities.in_flight_batching or capabilities.speech.voices
+    takes_several = capabilities.in_flight_batching or capabilities.only_speaks
     return capabilities.max_batch_size if takes_several else 1

@@ -17,7 +17,7 @@ class Task(Enum):
 
 
 _TASKS: Mapping[ModelKind, frozenset[Task]] = {
-    "auto": frozenset({Task.TEXT, Task.EMBEDDINGS}),  # what it can is known once it is loaded
+    "auto": frozenset({Task.TEXT, Task.EMBEDDINGS, Task.SPEECH}),  # what it can is known once it is loaded
     "chat": frozenset({Task.TEXT}),
     "embeddings": frozenset({Task.EMBEDDINGS}),
     "asr": frozenset({Task.TRANSCRIPTION}),

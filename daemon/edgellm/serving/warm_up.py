@@ -27,7 +27,7 @@ async def produce_a_token(lane: Lane) -> None:
 def _prompt_for(capabilities: Capabilities) -> Prompt:
     if capabilities.transcription.languages:
         return AudioPrompt(silence(WARM_UP_SECONDS))
-    if capabilities.speech.voices:
+    if capabilities.only_speaks:
         return SpeechPrompt("Hello", capabilities.speech.default_voice)
     return TextPrompt("Hello")
 

@@ -41,7 +41,7 @@ def finish(generation: ScriptedGeneration) -> None:
 async def speaker(
     script: Callable[[ScriptedGeneration], None] | None = say_pieces, **further: Any
 ) -> AsyncIterator[tuple[AsgiClient, EngineClient, ScriptedLane]]:
-    lane = ScriptedLane(script, speech=VOICES)
+    lane = ScriptedLane(script, speech=VOICES, output_modalities=("audio",))
     specs = [spec_of(ScriptedLane(), name="tiny"), spec_of(lane, name="voice", kind="tts")]
     async with application(specs=specs, **further) as (client, engine):
         lane.generations.clear()  # that of the warm-up

@@ -15,6 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.unit.runtime import scripted_values
+from tests.unit.runtime.scripted_sound import DEADLINE_SECONDS as DEADLINE_SECONDS
+from tests.unit.runtime.scripted_sound import AudioStreamChannel, Speech, chunks
 from tests.unit.runtime.scripted_values import (
     ContextCacheCommitPolicy as ContextCacheCommitPolicy,
 )
@@ -72,8 +74,6 @@ from tests.unit.runtime.scripted_values import (
 from tests.unit.runtime.scripted_values import (
     ToolDefinition as ToolDefinition,
 )
-
-DEADLINE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -338,6 +338,44 @@ class LLMRuntime:
         self.captured_graphs = 0
         self.active = 0
         self.most_active = 0
+        self.omni: Sequence[str] = ()
+        self.spoken: list[tuple[Any, Any]] = []
+
+    def load_omni(
+        self,
+        talker_engine_dir: str,
+        code_predictor_engine_dir: str,
+        code2wav_engine_dir: str,
+        tokenizer_dir: str,
+        checkpoint_dir: str = "",
+    ) -> None:
+        self.omni = (talker_engine_dir, code_predictor_engine_dir, code2wav_engine_dir, tokenizer_dir, checkpoint_dir)
+
+    def get_speaker_names(self) -> list[str]:
+        return list(self._module.names)
+
+    def handle_request_streaming_audio(
+        self, request: LLMGenerationRequest, audio_channel: AudioStreamChannel, params: scripted_values.OmniAudioParams
+    ) -> LLMGenerationResponse:
+        """The text first, as far as the script lets it come, and the sound beside it."""
+        self.spoken.append((request, params))
+        saying = threading.Thread(target=self._module.speech, args=(audio_channel,))
+        saying.start()
+        try:
+            return self.handle_request(request)
+        finally:
+            saying.join()
+
+    def handle_request_tts(
+        self, text: str, params: scripted_values.OmniAudioParams, audio_channel: AudioStreamChannel
+    ) -> int:
+        self.spoken.append((text, params))
+        self.active += 1
+        self.most_active = max(self.most_active, self.active)
+        try:
+            return self._module.speech(audio_channel)
+        finally:
+            self.active -= 1
 
     def capture_decoding_cuda_graph(self) -> bool:
         self.captured_graphs += 1
@@ -381,6 +419,7 @@ class ScriptedModule:
     LLMGenerationRequest = LLMGenerationRequest
     ContextCacheConfig = ContextCacheConfig
     StreamChannel = StreamChannel
+    AudioStreamChannel = AudioStreamChannel
     OmniAudioParams = scripted_values.OmniAudioParams
     AudioData = scripted_values.AudioData
     ImageData = scripted_values.ImageData
@@ -400,6 +439,8 @@ class ScriptedModule:
         self.cache_metrics: deque[Any] = deque()
         self.engines: list[RequestEngine] = []
         self.runtimes: list[LLMRuntime] = []
+        self.speech: Speech = chunks(b"ab", b"cd")
+        self.names: Sequence[str] = ("vivian", "eric")
 
     def RequestEngine(self, *positional: Any, **named: Any) -> RequestEngine:
         engine = RequestEngine(self, positional=positional, **named)

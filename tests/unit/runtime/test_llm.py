@@ -181,7 +181,7 @@ def test_an_interrupt_ends_what_was_started(in_flight: bool, monkeypatch: pytest
     def start_interrupted(self: Any, request: Any, on_released: Any) -> Any:
         generation = real_start(self, request, on_released)
 
-        def interrupted() -> None:
+        def interrupted(*_: object) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(generation, "next_chunk", interrupted)
@@ -256,11 +256,13 @@ def test_speech_is_refused_with_the_models_name() -> None:
     for ask in (
         lambda: llm.generate_stream_with_audio(USER, audio_params=None),
         lambda: llm.generate_speech_stream("hi"),
-        llm.list_voices,
     ):
         with pytest.raises(UnsupportedModalityError, match="scripted"):
             ask()
+    assert llm.list_voices() == []
     llm.close()
+    with pytest.raises(ClosedError):
+        llm.list_voices()
 
 
 def test_a_bias_for_a_token_that_does_not_exist_is_refused() -> None:

@@ -255,7 +255,7 @@ def test_an_interrupt_leaves_nothing_running(in_flight: bool, monkeypatch: pytes
     generation = stream._generation
     assert generation is not None
 
-    def interrupted() -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(generation, "next_chunk", interrupted)

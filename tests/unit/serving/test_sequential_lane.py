@@ -59,7 +59,7 @@ class Model:
 
     @property
     def capabilities(self) -> Capabilities:
-        return capabilities(speech=SPEECH)
+        return capabilities(speech=SPEECH, output_modalities=("audio",))
 
     def work(self, request: GenerationRequest, is_cancelled: Callable[[], bool]) -> Work:
         return Work(self, speech_prompt_of(request).text, is_cancelled)

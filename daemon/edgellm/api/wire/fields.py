@@ -29,9 +29,13 @@ INVALID_VALUE = "invalid_value"
 UNKNOWN_KIND = "unknown_kind"  # of an object whose "type" decides its shape
 
 
-def invalid(message: str) -> PydanticCustomError:
-    """``message`` continues a sentence that begins with the field's path; it must not quote the value."""
-    return PydanticCustomError(INVALID_VALUE, "{message}", {"message": message})
+def invalid(message: str, name: str | None = None) -> PydanticCustomError:
+    """``message`` continues a sentence that begins with the field's path; it must not quote the value.
+
+    ``name`` is the field of the value that is meant, where it is not the value itself.
+    """
+    named = {} if name is None else {"name": name}
+    return PydanticCustomError(INVALID_VALUE, "{message}", {"message": message, **named})
 
 
 def unsupported(message: str, name: str | None = None) -> PydanticCustomError:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from edgellm.api import limits
-from edgellm.api.wire.fields import UNKNOWN_KIND, Advisory, Brought, TextOrObject, WireModel, invalid, neutral
+from edgellm.api.wire.fields import UNKNOWN_KIND, Advisory, Brought, TextOrObject, WireModel, invalid
 
 _PART_ALIASES = {
     "input_text": "text",
@@ -126,6 +126,22 @@ def _known_role(value: object) -> object:
     return value
 
 
+class EarlierSound(WireModel):
+    """Of an answer that was said. What it said is its transcript: no server keeps sound for its id."""
+
+    id: Annotated[Any, Advisory()] = None
+    data: Annotated[Any, Advisory()] = None
+    expires_at: Annotated[Any, Advisory()] = None
+    transcript: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _brings_its_words(cls, value: Any) -> Any:
+        if isinstance(value, dict) and not isinstance(value.get("transcript"), str):
+            raise invalid("must bring its transcript: no sound is kept here for its id")
+        return value
+
+
 class Message(WireModel):
     """``content`` knows three cases: absent, null, and given; ``model_fields_set`` tells the first two apart."""
 
@@ -142,4 +158,4 @@ class Message(WireModel):
     reasoning: str | None = None
     annotations: Annotated[Any, Advisory()] = None
     cache_control: Annotated[Any, Advisory()] = None
-    audio: Annotated[Any, neutral()] = None
+    audio: EarlierSound | None = None

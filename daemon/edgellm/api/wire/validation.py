@@ -61,7 +61,7 @@ def request_error(details: ErrorDetails) -> RequestError:
     kind = details["type"]
     ctx = details.get("ctx", {})
     steps = [step for step in details["loc"] if not (isinstance(step, str) and step.startswith("("))]
-    if kind in (UNKNOWN_PARAMETER, UNSUPPORTED_PARAMETER) and "name" in ctx:
+    if kind in (INVALID_VALUE, UNKNOWN_PARAMETER, UNSUPPORTED_PARAMETER) and "name" in ctx:
         steps.append(str(ctx["name"]))
     elif kind == UNKNOWN_KIND:
         steps.append("type")

@@ -37,7 +37,7 @@ def to_submit(stream: int, request: GenerationRequest) -> Submit:
     params, media = _param_fields(request.params), [_medium(each) for each in request.media]
     if isinstance(request.prompt, AudioPrompt):
         media = [Medium("audio", AUDIO_PLACE)]
-    return Submit(stream, params, token_ids, prompt, request.cache_domain, request.embedding, media)
+    return Submit(stream, params, token_ids, prompt, request.cache_domain, request.embedding, media, request.spoken)
 
 
 def files_of(request: GenerationRequest) -> Sequence[MediaFile]:
@@ -65,7 +65,12 @@ def to_request(message: Submit | Count, files: Sequence[MediaFile] = ()) -> Gene
         if "messages" not in message.prompt and files:
             return GenerationRequest(AudioPrompt(files[0], **message.prompt), params)
         media = _media(message.media, files)
-        return GenerationRequest(_prompt(message.prompt), params, None, message.cache_domain, message.embedding, media)
+        return GenerationRequest(
+            *(_prompt(message.prompt), params, None, message.cache_domain),
+            embedding=message.embedding,
+            media=media,
+            spoken=message.spoken,
+        )
     except TypeError:
         raise FrameError("a request came with fields that this version does not know") from None
 

@@ -12,9 +12,10 @@ import msgspec
 
 from edgellm.media.media_input import MediaKind
 from edgellm.runtime.capabilities import Capabilities
+from edgellm.runtime.generation import SpokenOutput
 from edgellm.runtime.outputs import TranscriptFacts, TranscriptSegment
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, tag=1):
@@ -48,6 +49,7 @@ class Submit(msgspec.Struct, array_like=True, frozen=True, tag=2):
     cache_domain: str = ""
     embedding: bool = False
     media: list[Medium] = []
+    spoken: SpokenOutput | None = None
 
 
 class Medium(msgspec.Struct, array_like=True, frozen=True):
