@@ -22,6 +22,8 @@ from tests.contract.nvidia_verdicts import stub_tensorrt
 PLACEHOLDER = "placeholder.safetensors"
 FAULT_VARIABLE = "STAND_IN_FAULT"
 ENGINE_BYTES = b"engine" * 1000
+# What NVIDIA's writer calls the visual engine of a family, where that is not the name of the family.
+VISUAL_TYPES = {"NemotronH_Nano_Omni_Reasoning_V3": "nemotron_omni_vision_encoder"}
 # So that the log has its longest step on record before a fault; a test ends the process long before.
 HANG_SECONDS = 3600
 HELD_BYTES = 256 << 20
@@ -93,7 +95,8 @@ def write_described(args: Any, bundle: Any, component: Any) -> str:
 def runtime_config(args: Any, bundle: Any) -> dict[str, Any]:
     if args.component == "visual":
         names = ("min_image_tokens", "max_image_tokens", "max_image_tokens_per_image")
-        return {"model_type": bundle.root_model_type, "builder_config": {name: getattr(args, name) for name in names}}
+        model_type = VISUAL_TYPES.get(bundle.root_model_type, bundle.root_model_type)
+        return {"model_type": model_type, "builder_config": {name: getattr(args, name) for name in names}}
     if args.component not in ("llm", "dllm", "talker", "code-predictor"):
         return {"model_type": f"{bundle.root_model_type}_{args.component}"}
     role = args.resolved_spec_role.value

@@ -5,18 +5,16 @@ The board is described, and a scripted module is in the place of the one that ne
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.contract.tensorrt_board import OnBoard, described
-from tests.unit.api.asgi_client import USER_MESSAGE, Answer, AsgiClient, application, run
+from tests.contract.tensorrt_board import OnBoard, described, served
+from tests.unit.api.asgi_client import USER_MESSAGE, Answer, run
 from tests.unit.runtime.scripted_runtime import FinishReason, Script, ScriptedModule
 from tests.unit.runtime.scripted_sound import AudioChunk, AudioStreamChannel, chunks
 from tests.unit.serving.scripted_lane import until
@@ -34,9 +32,6 @@ from edgellm.runtime.generation import ChatPrompt, GenerationRequest, SpokenOutp
 from edgellm.runtime.llm import LLM
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.sampling_params import SamplingParams
-from edgellm.serving.engine_client import EngineClient
-from edgellm.serving.model_spec import ModelSpec, OpenedModel, ReportProgress
-from edgellm.serving.opened_llm import opened_llm
 from edgellm.serving.worker.conversion import to_request, to_submit
 
 SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "vivian", "format": "pcm16"}}
@@ -265,21 +260,11 @@ def test_how_an_answer_is_said_travels_to_a_worker() -> None:
 # HTTP
 
 
-@asynccontextmanager
-async def served(model: str, tmp_path: Path, **options: Any) -> AsyncIterator[tuple[AsgiClient, EngineClient]]:
-    async def open_model(report: ReportProgress) -> OpenedModel:
-        return opened_llm(await asyncio.to_thread(opened, model, tmp_path, **options))
-
-    spec = ModelSpec(name="omni", open=open_model)
-    async with application(specs=[spec]) as (client, engine):
-        yield client, engine
-
-
 def asked(module: ScriptedModule, source: str, tmp_path: Path, path: str = "", **fields: Any) -> Answer:
     answers: list[Answer] = []
 
     async def scenario() -> None:
-        async with served(source, tmp_path) as (client, _):
+        async with served(lambda: opened(source, tmp_path)) as (client, _):
             if path:
                 answers.append(await client.post(path, fields))
             else:
@@ -373,7 +358,7 @@ def test_a_launch_that_does_not_speak_refuses_by_name_before_200(
     module: ScriptedModule, model: str, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        async with served(model, tmp_path, enable_in_flight_batching=True) as (client, _):
+        async with served(lambda: opened(model, tmp_path, enable_in_flight_batching=True)) as (client, _):
             answer = await client.chat(stream=True, **SPOKEN)
             assert (answer.status, answer.error["code"], answer.error["param"]) == (
                 400,
@@ -391,7 +376,7 @@ def test_a_launch_that_does_not_speak_refuses_by_name_before_200(
 
 def test_voices_and_modalities_are_listed(module: ScriptedModule, model: str, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with served(model, tmp_path) as (client, _):
+        async with served(lambda: opened(model, tmp_path)) as (client, _):
             voices = (await client.get("/v1/voices")).json["data"]
             assert [(voice["id"], voice["model"]) for voice in voices] == [("eric", "omni"), ("vivian", "omni")]
             about = (await client.get("/v1/models/omni")).json["edgellm"]
@@ -410,7 +395,7 @@ def test_a_client_that_leaves_ends_the_call_and_frees_its_place(
         return 1
 
     async def scenario() -> None:
-        async with served(model, tmp_path) as (client, engine):
+        async with served(lambda: opened(model, tmp_path)) as (client, engine):
             module.speech = say
             module.script = lambda _: Script(("Good", " morning."), gate=threading.Event())
             exchange = client.start_chat(stream=True, **SPOKEN)
@@ -430,7 +415,7 @@ def test_a_failure_in_the_middle_ends_the_stream_with_an_error(
     module: ScriptedModule, model: str, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        async with served(model, tmp_path) as (client, engine):
+        async with served(lambda: opened(model, tmp_path)) as (client, engine):
             module.script = lambda _: Script(("Good",), reason=FinishReason.ERROR)
             answer = await client.chat(stream=True, **SPOKEN)
             assert answer.status == 200
