@@ -197,7 +197,9 @@ def test_an_engine_without_a_part_is_refused_by_the_part(module: SpeakingModule,
     engine.write_bytes(b"engine")
     source = resolve(model, tmp_path)
     lease: Any = SimpleNamespace(directory=tmp_path / "bundle")
-    with pytest.raises(BundleDamagedError, match=r"speaker: its engine has no code2wav, code_predictor: build it anew"):
+    with pytest.raises(
+        BundleDamagedError, match=r"speaker: its engine has no code2wav, code_predictor — build it anew"
+    ):
         TensorRTSpeaker(module, source, lease)  # type: ignore[arg-type]
 
 

@@ -81,7 +81,7 @@ def shard(checkpoint_files: dict[str, bytes]) -> str:
 def test_a_missing_repository(hub: HubServer, attempt: Attempt) -> None:
     message = attempt.refusal(ModelSourceError)
     assert f"{ID}: {hub.url} has no such repository that may be read without a token (401)" in message
-    assert "nor is it a folder here: check the spelling" in message
+    assert "nor is it a folder here — check the spelling" in message
     assert "HF_TOKEN" in message
 
 
@@ -114,13 +114,13 @@ def test_a_token_without_permission(
     hub.fail("/api/models", status=403, headers={"X-Error-Message": "no permission"})
     monkeypatch.setenv("HF_TOKEN", STRANGER)
     message = attempt.refusal(HubAccessError)
-    assert "does not let this token read it (403): give the token the permission to read" in message
+    assert "does not let this token read it (403) — give the token the permission to read" in message
 
 
 def test_a_gated_repository(hub: HubServer, attempt: Attempt, checkpoint_files: dict[str, bytes]) -> None:
     hub.repository(ID, checkpoint_files, gated=True)
     message = attempt.refusal(HubAccessError)
-    assert f"{ID} is gated (401): accept its terms at {hub.url}/{ID}, then set HF_TOKEN" in message
+    assert f"{ID} is gated (401) — accept its terms at {hub.url}/{ID}, then set HF_TOKEN" in message
 
 
 def test_a_gated_repository_without_access(
@@ -128,7 +128,7 @@ def test_a_gated_repository_without_access(
 ) -> None:
     hub.repository(ID, checkpoint_files, gated=True)
     monkeypatch.setenv("HF_TOKEN", STRANGER)
-    assert "the account of this token may not read it (403): ask for access" in attempt.refusal(HubAccessError)
+    assert "the account of this token may not read it (403) — ask for access" in attempt.refusal(HubAccessError)
     monkeypatch.setenv("HF_TOKEN", KNOWN_USER)
     assert attempt.run().path.is_dir()
 
@@ -136,7 +136,7 @@ def test_a_gated_repository_without_access(
 def test_a_missing_revision(hub: HubServer, models_dir: Path, checkpoint_files: dict[str, bytes]) -> None:
     hub.repository(ID, checkpoint_files)
     message = Attempt(models_dir, f"{ID}@v9").refusal(ModelSourceError)
-    assert f"{ID} has no revision 'v9': give a branch, a tag or a commit" in message
+    assert f"{ID} has no revision 'v9' — give a branch, a tag or a commit" in message
 
 
 def test_a_short_wait_that_the_hub_asks_for_is_waited(
@@ -153,7 +153,7 @@ def test_a_short_wait_that_the_hub_asks_for_is_waited(
 def test_a_long_wait_that_the_hub_asks_for_is_said(hub: HubServer, attempt: Attempt) -> None:
     hub.fail("/api/models", status=429, headers={"Retry-After": "1800"})
     message = attempt.refusal(HubUnavailableError)
-    assert "asks to wait (429): try again in 1800 seconds" in message
+    assert "asks to wait (429) — try again in 1800 seconds" in message
     assert "with a token the limit is higher" in message
     assert attempt.waits == []
 
@@ -167,7 +167,7 @@ def test_a_hub_that_fails_is_tried_again_and_then_given_up(
     assert attempt.run().path.is_dir()
     shutil.rmtree(attempt.models_dir)
     hub.fail("/api/models", 99, status=503)
-    assert "cannot answer now (503): try again later" in attempt.refusal(HubUnavailableError)
+    assert "cannot answer now (503) — try again later" in attempt.refusal(HubUnavailableError)
 
 
 def test_a_dropped_connection_goes_on_where_it_broke(
@@ -191,7 +191,7 @@ def test_a_connection_that_never_holds_is_given_up_and_what_came_is_kept(
     hub.fail(shard, 99, after_bytes=0)
     message = attempt.refusal(HubUnavailableError)
     assert "the connection broke 4 times while model-" in message
-    assert "are kept: try again, it goes on from there" in message
+    assert "are kept — try again, it goes on from there" in message
     partial = next(attempt.models_dir.rglob("*.partial"))
     kept = partial.stat().st_size
     assert 0 < kept <= 5000
@@ -329,7 +329,7 @@ def test_a_disk_that_fills_up_says_so_and_keeps_what_came(
         usage = shutil.disk_usage("/")
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
         message = Attempt(folder / "models").refusal(CacheError)
-        assert "no space left: free some or set EDGELLM_CACHE_DIR" in message
+        assert "no space left — free some or set EDGELLM_CACHE_DIR" in message
     finally:
         subprocess.run(["umount", str(folder)], check=True)
 
@@ -354,7 +354,7 @@ def test_a_read_only_cache_says_so(hub: HubServer, checkpoint_files: dict[str, b
         ({"config.json": b"{}", "pytorch_model.bin": b"x"}, "convert them to safetensors"),
         ({"config.json": b"{}", "model.safetensors": b"x"}, "no tokenizer.json"),
         ({"README.md": b"x"}, "no config.json"),
-        ({"a-Q4_0.gguf": b"x", "a-Q8_0.gguf": b"y"}, f"2 GGUF files: choose one, such as {ID}:a-Q4_0.gguf"),
+        ({"a-Q4_0.gguf": b"x", "a-Q8_0.gguf": b"y"}, f"2 GGUF files — choose one, such as {ID}:a-Q4_0.gguf"),
         ({"a-00001-of-00002.gguf": b"x", "a-00002-of-00002.gguf": b"y"}, "split into parts"),
     ],
 )
@@ -369,7 +369,7 @@ def test_a_repository_that_is_no_model_is_refused_before_it_is_fetched(
 def test_a_gguf_file_that_is_not_there_is_answered_with_those_that_are(hub: HubServer, models_dir: Path) -> None:
     hub.repository(ID, {"a-Q4_0.gguf": b"x", "a-Q8_0.gguf": b"y"})
     message = Attempt(models_dir, f"{ID}:Q5_K_M").refusal(ModelSourceError)
-    assert f"no GGUF file is 'Q5_K_M': choose one, such as {ID}:a-Q4_0.gguf, {ID}:a-Q8_0.gguf" in message
+    assert f"no GGUF file is 'Q5_K_M' — choose one, such as {ID}:a-Q4_0.gguf, {ID}:a-Q8_0.gguf" in message
 
 
 def test_an_index_that_names_what_is_not_there(

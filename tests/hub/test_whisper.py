@@ -73,7 +73,7 @@ def test_it_makes_no_text_and_a_text_model_no_transcript(
         resolve(ID, models_dir)
     hub.repository("tiny-org/text", checkpoint_files)
     resolve("tiny-org/text", models_dir)
-    with pytest.raises(ModelSourceError, match='tiny-org/text is no speech recognition model: leave kind = "asr" out'):
+    with pytest.raises(ModelSourceError, match='tiny-org/text is no speech recognition model — leave kind = "asr" out'):
         resolve_whisper("tiny-org/text", models_dir)
 
 

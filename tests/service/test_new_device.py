@@ -59,7 +59,7 @@ def test_without_a_network_it_says_what_is_missing(appliance: Appliance) -> None
     said = prewarm(appliance, PIP_RETRIES="0", PIP_TIMEOUT="1")
     assert appliance.state(PREWARM)["ExecMainStatus"] == "75"
     assert f"cannot download {DEFAULT_MODEL.name}" in said
-    assert "Check the network, or pip's index and proxy settings" in said
+    assert "check the network, or pip's index and proxy settings" in said
 
 
 def test_the_default_model_comes_from_the_index(appliance: Appliance, tmp_path: Path, model_folder: Path) -> None:

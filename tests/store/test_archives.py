@@ -26,7 +26,7 @@ def archive(small_gguf: Path, tmp_path: Path) -> Path:
 
 def test_an_import_onto_too_small_a_disk_is_refused_with_numbers(archive: Path, tmp_path: Path) -> None:
     with mounted_memory(tmp_path / "small", "8m") as cache:
-        with pytest.raises(CacheError, match=r"MiB are free: free space there or set EDGELLM_CACHE_DIR"):
+        with pytest.raises(CacheError, match=r"MiB are free — free space there or set EDGELLM_CACHE_DIR"):
             import_archive(archive, Store(cache / "engines", ()), cache / "models", {"native": NativeBuilder()})
         assert visible(cache) == []
 
@@ -37,7 +37,7 @@ def test_a_disk_that_fills_during_an_import_is_told(
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
     with mounted_memory(tmp_path / "small", "100k") as cache:
-        with pytest.raises(CacheError, match="no space left: free some or set EDGELLM_CACHE_DIR"):
+        with pytest.raises(CacheError, match="no space left — free some or set EDGELLM_CACHE_DIR"):
             import_archive(archive, Store(cache / "engines", ()), cache / "models", {"native": NativeBuilder()})
         assert visible(cache) == []
 
@@ -47,7 +47,7 @@ def test_a_disk_that_fills_during_an_export_is_told(small_gguf: Path, tmp_path: 
         mounted_memory(tmp_path / "small", "100k") as folder,
         lease_of(resolve(str(small_gguf), tmp_path), tmp_path / "maker") as lease,
     ):
-        with pytest.raises(CacheError, match="no space left: free some or write it to a folder with more"):
+        with pytest.raises(CacheError, match="no space left — free some or write it to a folder with more"):
             export_bundle(lease, folder / "archive", checkpoints={})
         assert list(folder.iterdir()) == []
 

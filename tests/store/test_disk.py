@@ -19,7 +19,7 @@ def test_too_small_a_disk_is_refused_with_numbers(start: StartStore, small_gguf:
     with mounted_memory(tmp_path / "small", "8m") as cache:
         error = start(small_gguf, cache).until("error")
         assert error["error"] == "CacheError"
-        assert "MiB are free: free space there or set EDGELLM_CACHE_DIR" in error["message"]
+        assert "MiB are free — free space there or set EDGELLM_CACHE_DIR" in error["message"]
         assert visible(cache) == []
 
 
@@ -28,7 +28,7 @@ def test_a_disk_that_fills_during_the_build_is_told(start: StartStore, slow_chec
         one = start(slow_checkpoint, cache, "--fill-disk-at", "lower")
         error = one.until("error")
         assert error["error"] == "CacheError"
-        assert error["message"].startswith(f"{cache}/engines: no space left: free some or set EDGELLM_CACHE_DIR")
+        assert error["message"].startswith(f"{cache}/engines: no space left — free some or set EDGELLM_CACHE_DIR")
         one.end()
         assert visible(cache) == []
         assert start(slow_checkpoint, cache).until("leased")
@@ -52,7 +52,7 @@ def test_a_limit_on_file_sizes_is_told(start: StartStore, slow_checkpoint: Path,
     one = start(slow_checkpoint, cache, "--file-bytes-max", "200000")
     error = one.until("error")
     assert error["error"] == "CacheError"
-    assert "a file of this size is not allowed there: raise the limit (ulimit -f)" in error["message"]
+    assert "a file of this size is not allowed there — raise the limit (ulimit -f)" in error["message"]
     one.end()
     assert visible(cache) == []
 

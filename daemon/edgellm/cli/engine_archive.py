@@ -79,7 +79,7 @@ def _export(namespace: argparse.Namespace, context: EngineContext) -> int:
         lease = context.store.lease(key)
         if lease is None:
             raise EngineMissingError(
-                f"{namespace.name}: no engine {key.short} is here: run edgellm engine build {namespace.name}"
+                f"{namespace.name}: no engine {key.short} is here — run edgellm engine build {namespace.name}"
             )
         digests = {"checkpoint": key.checkpoint_digest, "draft": key.inputs.get("draft")}
         with lease:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from edgellm.cli.arguments import Parser
+from edgellm.cli.complaint import complain, say_no_more
 from edgellm.errors import EdgeLLMError, UsageError
 from edgellm.host.verbs import HOST_VERBS
 
@@ -95,12 +96,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _say_no_more(sys.stdout)
+        say_no_more(sys.stdout)
         return EXIT_BROKEN_PIPE
     except EdgeLLMError as error:
         if debug:
             raise
-        _complain(str(error))
+        complain(str(error))
         return error.exit_code
     except OSError as error:
         if error.errno == errno.EBADF and not _is_writable(sys.stdout):
@@ -111,8 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _defect(error, debug)
         if debug:
             raise
-        _say_no_more(sys.stdout)
-        _complain(f"the output cannot be written ({error.strerror}) — {remedy}")
+        say_no_more(sys.stdout)
+        complain(f"the output cannot be written ({error.strerror}) — {remedy}")
         return EXIT_OUTPUT
     except Exception as error:
         return _defect(error, debug)
@@ -123,13 +124,8 @@ def _defect(error: Exception, debug: bool) -> int:
     """The last frame: a defect of ours is still one line and an exit code."""
     if debug:
         raise error
-    _complain(f"internal error ({type(error).__name__}: {error}) — run again with --debug and report what it shows")
+    complain(f"internal error ({type(error).__name__}: {error}) — run again with --debug and report what it shows")
     return EXIT_SOFTWARE
-
-
-def _say_no_more(stream: TextIO) -> None:
-    """Nothing more can be said on it, not even what is buffered for the interpreter's exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _is_writable(stream: TextIO) -> bool:
@@ -171,14 +167,3 @@ def _dispatch(words: list[str]) -> int:
         raise UsageError(f"there is no verb {words[0]!r} — {meant}the verbs are {', '.join(VERBS)}")
     namespace = parser_of(words[0]).parse_args(words[1:])
     return VERBS[words[0]].load().run(namespace)
-
-
-def _complain(message: str) -> None:
-    from edgellm.service.logs import ERROR_PREFIX, goes_to_journal
-
-    line = " ".join(message.split())
-    try:
-        sys.stderr.write(f"{ERROR_PREFIX if goes_to_journal() else ''}edgellm: {line}\n")
-        sys.stderr.flush()
-    except OSError:  # nobody can be told; the exit code still says it
-        _say_no_more(sys.stderr)

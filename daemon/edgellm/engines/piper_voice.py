@@ -61,7 +61,7 @@ def resolve_piper_voice(
     """
     entry = CATALOGUE.get(model)
     if entry is not None and entry.kind != "tts":
-        raise ModelSourceError(f'{model} is no voice: leave kind = "tts" out')
+        raise ModelSourceError(f'{model} is no voice — leave kind = "tts" out')
     if entry is not None:
         if locate(model, models_dir) is None:
             if not download:
@@ -76,7 +76,7 @@ def resolve_piper_voice(
     if found is None:
         known = ", ".join(entry.name for entry in CATALOGUE.values() if entry.kind == "tts")
         raise ModelSourceError(
-            f"{model}: no voice of the catalogue (known: {known}), nor a Piper voice: give its {WEIGHTS_SUFFIX} file "
+            f"{model}: no voice of the catalogue (known: {known}), nor a Piper voice — give its {WEIGHTS_SUFFIX} file "
             f"with the {CONFIG_SUFFIX} file beside it, or a folder that holds one voice"
         )
     weights = found.resolve()

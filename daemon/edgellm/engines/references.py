@@ -92,7 +92,7 @@ def read_reference(path: Path) -> Reference:
     try:
         values = read_object(path, MAX_REFERENCE_BYTES)
     except CheckpointError as error:
-        raise BundleDamagedError(f"{error}: remove the file and fetch the model again") from None
+        raise BundleDamagedError(f"{error} — remove the file and fetch the model again") from None
     return parse_reference(path, values)
 
 
@@ -101,13 +101,13 @@ def parse_reference(path: Path, values: dict[str, object]) -> Reference:
     version = values.get("schema_version")
     if isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION:
         raise ManifestVersionError(
-            f"{path}: schema_version {version} is newer than the {SCHEMA_VERSION} that this edgellm reads: upgrade it"
+            f"{path}: schema_version {version} is newer than the {SCHEMA_VERSION} that this edgellm reads — upgrade it"
         )
     texts: dict[str, str] = {}
     for name in _FIELDS:
         value = values.get(name)
         if not isinstance(value, str):
-            raise BundleDamagedError(f"{path}: {name} is not a text: remove the file and fetch the model again")
+            raise BundleDamagedError(f"{path}: {name} is not a text — remove the file and fetch the model again")
         texts[name] = value
     file, revision = texts["file"], texts["revision"]
     hub_id = parse_hub_id(f"{texts['repository']}{f':{file}' if file else ''}@{revision}")
@@ -123,7 +123,7 @@ def parse_reference(path: Path, values: dict[str, object]) -> Reference:
     wrong = [name for name, is_right in checks.items() if not is_right]
     if hub_id is None or wrong:
         name = wrong[0] if wrong else "repository"
-        raise BundleDamagedError(f"{path}: {name} is not valid: remove the file and fetch the model again")
+        raise BundleDamagedError(f"{path}: {name} is not valid — remove the file and fetch the model again")
     return Reference(hub_id, texts["commit"], texts["kind"], gguf_name, texts["checkpoint_digest"])
 
 

@@ -62,7 +62,9 @@ def resolve(
     model of a hub that is on this machine stays at its commit: ``fetch`` asks the hub again.
     """
     if not model or not model.strip():
-        raise ModelSourceError("the model argument is empty: give a catalogue name, a GGUF file or a checkpoint folder")
+        raise ModelSourceError(
+            "the model argument is empty — give a catalogue name, a GGUF file or a checkpoint folder"
+        )
     if "\0" in model or not _is_unicode(model):
         raise ModelSourceError("the model argument holds a character that no name may have")
     entry = CATALOGUE.get(model)
@@ -142,7 +144,7 @@ def _is_unicode(text: str) -> bool:
 def _file(path: Path) -> ModelSource:
     if path.suffix.lower() != ".gguf":
         raise ModelSourceError(
-            f"{path}: not a GGUF file (its name does not end in .gguf): give a GGUF file or a checkpoint folder"
+            f"{path}: not a GGUF file (its name does not end in .gguf) — give a GGUF file or a checkpoint folder"
         )
     return ModelSource(SourceKind.GGUF, path.resolve(), path.stem)
 
@@ -158,22 +160,23 @@ def refuse_folder(label: str, file_names: Iterable[str]) -> None:
     names = set(file_names)
     if any(name in names for name in ENGINE_FILES) or any(name.endswith(".engine") for name in names):
         raise ModelSourceError(
-            f"{label}: an engine bundle, which is internal to the cache: give the checkpoint that it was built from"
+            f"{label}: an engine bundle, which is internal to the cache — give the checkpoint that it was built from"
         )
     has_weights = any(name.endswith(".safetensors") for name in names)
     if not has_weights and any(name.endswith(".onnx") or name == "onnx" for name in names):
-        raise ModelSourceError(f"{label}: an ONNX model, which is not supported: give a safetensors checkpoint")
+        raise ModelSourceError(f"{label}: an ONNX model, which is not supported — give a safetensors checkpoint")
     if "config.json" not in names:
         ggufs = sorted(name for name in names if name.lower().endswith(".gguf"))
-        hint = f": give one of its files, such as {Path(label) / ggufs[0]}" if ggufs else ": is it a checkpoint folder?"
+        hint = f" — give one of its files, such as {Path(label) / ggufs[0]}" if ggufs else " — give a checkpoint folder"
         raise ModelSourceError(f"{label}: no config.json{hint}")
     if not has_weights:
         if whisper_files.looks_like_whisper(names):
-            raise ModelSourceError(f'{label}: a model in CTranslate2\'s format: serve it with kind = "asr"')
+            raise ModelSourceError(f'{label}: a model in CTranslate2\'s format — serve it with kind = "asr"')
         if any(name.endswith((".bin", ".pt", ".pth")) for name in names):
             raise ModelSourceError(
-                f"{label}: weights are in PyTorch files only, which can run code when read: convert them to safetensors"
+                f"{label}: weights are in PyTorch files only, which can run code when read — convert them to "
+                "safetensors"
             )
         raise ModelSourceError(f"{label}: no weights (no .safetensors file)")
     if TOKENIZER_FILE not in names and not names >= VOCABULARY_FILES:
-        raise ModelSourceError(f"{label}: no {TOKENIZER_FILE}: {SAVE_TOKENIZER}")
+        raise ModelSourceError(f"{label}: no {TOKENIZER_FILE} — {SAVE_TOKENIZER}")

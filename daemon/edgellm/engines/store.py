@@ -161,14 +161,14 @@ class Store:
             manifest = _manifest(builder, request, key, output, staging, on_progress)
             if _signatures(request) != before:
                 raise CheckpointError(
-                    f"{request.source.path}: its files changed while the engine was built: try again when nobody "
+                    f"{request.source.path}: its files changed while the engine was built — try again when nobody "
                     "writes them"
                 )
             on_progress(Progress("publish", "publishing the bundle"))
             directory = staging.publish(manifest)
             lease = lease_bundle(directory, read_only=False, key=key)
         if lease is None:
-            raise CacheError(f"{directory}: removed by another process as soon as it was built: try again")
+            raise CacheError(f"{directory}: removed by another process as soon as it was built — try again")
         mark_used(self.writable, directory.name)
         self.enforce_size(keep=key.short)
         return lease
@@ -195,7 +195,7 @@ class Store:
         if needed_bytes > self.max_size_bytes:
             raise CacheError(
                 f"{self.writable}: the engine needs {_mib(needed_bytes)}, the cache may hold "
-                f"{self.max_size_bytes >> 20} MiB: raise engine_cache_max_size_gb"
+                f"{self.max_size_bytes >> 20} MiB — raise engine_cache_max_size_gb"
             )
         self.enforce_size(needed_bytes, keep=keep)
         wanted_bytes = needed_bytes + SPARE_DISK_BYTES
@@ -205,7 +205,7 @@ class Store:
             free_bytes = shutil.disk_usage(self.writable).free
         if free_bytes < wanted_bytes:
             raise CacheError(
-                f"{self.writable}: the bundle needs {_mib(wanted_bytes)}, {free_bytes >> 20} MiB are free: free space "
+                f"{self.writable}: the bundle needs {_mib(wanted_bytes)}, {free_bytes >> 20} MiB are free — free space "
                 "there or set EDGELLM_CACHE_DIR to a folder with more"
             )
 
@@ -308,7 +308,8 @@ class Store:
             reason = f"; {near.entry.name} is damaged"
         return (
             f"{request.source.model_id}: no engine {key.short} in {', '.join(str(root) for root, _ in self._roots())}, "
-            f"and building is off here{reason}: run edgellm engine build, or see edgellm engine explain"
+            f"and building is off here{reason} — run edgellm engine build, or where it is a service systemctl restart "
+            "edgellm-prewarm; edgellm engine explain says more"
         )
 
 

@@ -100,7 +100,7 @@ def _pre_tokenizer(gguf: GgufFile) -> PreTokenizer:
     if kind is None:
         raise UnsupportedModelError(
             f"{gguf.path}: the file does not name its pre-tokenizer (tokenizer.ggml.pre), so its text cannot be "
-            f"split as the model expects: convert the model again with a current converter (known: {known})"
+            f"split as the model expects — convert the model again with a current converter (known: {known})"
         )
     if kind not in PRE_TOKENIZERS:
         raise UnsupportedModelError(f"{gguf.path}: pre-tokenizer {kind!r} is not supported (known: {known})")

@@ -28,6 +28,6 @@ def refuse_incomplete(label: str, names: Iterable[str]) -> None:
         lacking = " nor ".join(VOCABULARY_FILES)
     if lacking is not None:
         raise ModelSourceError(
-            f"{label}: no {lacking}: give a Whisper model in CTranslate2's format (ct2-transformers-converter makes "
+            f"{label}: no {lacking} — give a Whisper model in CTranslate2's format (ct2-transformers-converter makes "
             "one, with --copy_files tokenizer.json preprocessor_config.json)"
         )

@@ -47,7 +47,7 @@ def resolve_whisper(
     """
     entry = CATALOGUE.get(model)
     if entry is not None and entry.kind != "asr":
-        raise ModelSourceError(f'{model} is no speech recognition model: leave kind = "asr" out')
+        raise ModelSourceError(f'{model} is no speech recognition model — leave kind = "asr" out')
     if entry is not None:
         if locate(model, models_dir) is None:
             if not download:
@@ -77,5 +77,5 @@ def _of_hub(
         raise ModelSourceError(f"{model} is no folder here, and {not_here(model)}")
     found = found or fetch_model(hub_id, models_dir, refuse_incomplete, on_progress)
     if found.reference.kind != KIND:
-        raise ModelSourceError(f'{model} is no speech recognition model: leave kind = "asr" out')
+        raise ModelSourceError(f'{model} is no speech recognition model — leave kind = "asr" out')
     return WhisperSource(found.path, hub_id.model_id)

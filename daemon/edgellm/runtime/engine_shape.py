@@ -60,7 +60,7 @@ def refuse_in_flight(layout: EngineLayout | None, model_type: str) -> None:
         reason = "speculative decoding has none"
     else:
         return
-    raise ConfigError(f"enable_in_flight_batching: {reason}: start without it")
+    raise ConfigError(f"enable_in_flight_batching: {reason} — start without it")
 
 
 def _of_engine(name: str, asked: int | None, engine_value: int | None, default: int) -> int:

@@ -228,7 +228,9 @@ class LLMOptions:
 
     def _refuse_on_tensorrt(self) -> None:
         if self.quantisation != "auto":
-            raise ConfigError("quantisation: TensorRT engines have the precision of their checkpoint: leave it at auto")
+            raise ConfigError(
+                "quantisation: TensorRT engines have the precision of their checkpoint — leave it at auto"
+            )
         if self.executor != "auto":
             raise ConfigError("executor: this is an option of the native runtime")
         if self.threads is not None and self.runtime == "tensorrt":  # on auto it is for the runtime that may be
@@ -236,11 +238,11 @@ class LLMOptions:
         method = self.speculative.method
         if method in METHODS_WITH_DRAFT_CHECKPOINT and not self.speculative.model:
             raise ConfigError(
-                f"speculative_config.model: {method} takes its draft from a checkpoint of its own: name it"
+                f"speculative_config.model: {method} takes its draft from a checkpoint of its own — name it"
             )
         if method != NO_METHOD and self.enable_in_flight_batching:
             raise ConfigError(
-                f"enable_in_flight_batching: speculative decoding ({method}) has none: start without one of them"
+                f"enable_in_flight_batching: speculative decoding ({method}) has none — start without one of them"
             )
         for name in _SPECULATIVE_COUNTS:
             if method == NO_METHOD and getattr(self, name) is not None:

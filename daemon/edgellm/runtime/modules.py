@@ -90,7 +90,7 @@ def select_runtime(
             return _tensorrt(cause, environment)
         except (_NotInstalledError, _NoSupportedGpuError) as error:
             raise RuntimeUnavailableError(
-                f"{cause}, and TensorRT Edge-LLM cannot run here: {error}. Repair it (edgellm doctor lists what is "
+                f"{cause}, and TensorRT Edge-LLM cannot run here: {error} — repair it (edgellm doctor lists what is "
                 "missing), or set runtime to native to run on the CPU"
             ) from error
     try:

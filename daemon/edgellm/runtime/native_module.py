@@ -83,7 +83,7 @@ def _packaged_folder() -> Path:
     spec = importlib.util.find_spec("libggml")
     if spec is None or not spec.submodule_search_locations:
         raise RuntimeUnavailableError(
-            "the package libggml-python is not installed; install edgellm again with its dependencies"
+            "the package libggml-python is not installed — install edgellm again with its dependencies"
         )
     return _library_folder(Path(next(iter(spec.submodule_search_locations))))
 
@@ -120,13 +120,13 @@ def _preload(folder: Path) -> str:
 def _import_module(folder: Path, ggml_version: str) -> ModuleType:
     if importlib.util.find_spec(_MODULE_NAME) is None:
         raise RuntimeUnavailableError(
-            "edgellm was installed without its native module; install it again with a C++20 compiler at hand"
+            "edgellm was installed without its native module — install it again with a C++20 compiler at hand"
         )
     try:
         module = importlib.import_module(_MODULE_NAME)
     except ImportError as error:
         raise RuntimeUnavailableError(
-            f"the native module does not fit ggml {ggml_version} in {folder} ({error}); build edgellm again"
+            f"the native module does not fit ggml {ggml_version} in {folder} ({error}) — build edgellm again"
         ) from error
     if module.ggml_version not in ("", ggml_version):
         sys.modules.pop(_MODULE_NAME, None)

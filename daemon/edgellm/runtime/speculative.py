@@ -65,7 +65,7 @@ def _check_method(asked: str, compiled: str) -> None:
     if compiled not in accepted:
         raise ConfigError(
             f"speculative_config.method: {_named(asked)} is asked for, and the engine was compiled for "
-            f"{_named(compiled)}: build an engine for what is asked, or ask for what was compiled"
+            f"{_named(compiled)} — build an engine for what is asked, or ask for what was compiled"
         )
     if compiled not in (NO_METHOD, MTP_WITH_DRAFT, *SPECULATIVE_METHODS):
         raise ConfigError(
@@ -93,7 +93,7 @@ def _multi_token(launch: SpeculativeLaunch, compiled: CompiledSpeculation) -> Sp
     if 0 < compiled.max_draft_tree_size < step:
         raise ConfigError(
             f"{_step_option(launch)}: {compiled.method} drafts at most {compiled.max_draft_tree_size} tokens on this "
-            f"engine, not {step}: ask for fewer, or build with a larger max_draft_tree_size"
+            f"engine, not {step} — ask for fewer, or build with a larger max_draft_tree_size"
         )
     return SpeculativeShape(launch.top_k, step, _verify_size(launch, compiled, linear_size=step + 1))
 
@@ -107,7 +107,7 @@ def _block(launch: SpeculativeLaunch, compiled: CompiledSpeculation) -> Speculat
     if capacity < LEAST_BLOCK_TOKENS:
         raise ConfigError(
             f"speculative_config: the {compiled.method} draft engine proposes blocks of {capacity} tokens, and "
-            f"{LEAST_BLOCK_TOKENS} are the least: build it again with a larger max_draft_tree_size"
+            f"{LEAST_BLOCK_TOKENS} are the least — build it again with a larger max_draft_tree_size"
         )
     block = _proposal(launch, compiled, least=LEAST_BLOCK_TOKENS, most=capacity)
     return SpeculativeShape(launch.top_k, 1, _verify_size(launch, compiled, linear_size=block), block)
@@ -118,7 +118,7 @@ def _dspark(launch: SpeculativeLaunch, compiled: CompiledSpeculation) -> Specula
         capacity = min(compiled.block_size, compiled.max_draft_tree_size or compiled.block_size)
         if capacity < 1:
             raise ConfigError(
-                "speculative_config: the dspark draft engine proposes no tokens: build it again from a draft "
+                "speculative_config: the dspark draft engine proposes no tokens — build it again from a draft "
                 "checkpoint that states its block_size"
             )
         proposal = _proposal(launch, compiled, least=1, most=capacity)
@@ -156,12 +156,12 @@ def _verify_size(launch: SpeculativeLaunch, compiled: CompiledSpeculation, *, li
     if launch.verify_tree_size not in (None, linear_size):
         raise ConfigError(
             f"verify_tree_size: {compiled.method} without a tree verifies exactly {linear_size} tokens, not "
-            f"{launch.verify_tree_size}; for a larger engine set max_verify_tree_size"
+            f"{launch.verify_tree_size} — for a larger engine set max_verify_tree_size"
         )
     if linear_size > compiled.max_verify_tree_size:
         raise ConfigError(
             f"verify_tree_size: {compiled.method} would verify {linear_size} tokens, and the engine was compiled for "
-            f"{compiled.max_verify_tree_size}: draft fewer, or build with a larger max_verify_tree_size"
+            f"{compiled.max_verify_tree_size} — draft fewer, or build with a larger max_verify_tree_size"
         )
     return linear_size
 

@@ -33,7 +33,7 @@ def load_tensorrt_speaker(options: LLMOptions, on_progress: ProgressCallback) ->
     def check(source: ModelSource, runtime: str) -> None:
         if runtime != "tensorrt":
             raise UnsupportedModelError(
-                f"{source.model_id}: a speech model for TensorRT, and models run on the CPU here: take a Piper voice"
+                f"{source.model_id}: a speech model for TensorRT, and models run on the CPU here — take a Piper voice"
             )
 
     prepared = prepare_bundle(options, on_progress, check=check)
@@ -51,7 +51,7 @@ class TensorRTSpeaker:
     def __init__(self, module: RuntimeModule, source: ModelSource, lease: Lease) -> None:
         found = EngineLayout.inspect(lease.directory)
         if lacking := sorted(SPEECH_COMPONENTS - set(found.components)):
-            raise BundleDamagedError(f"{source.model_id}: its engine has no {', '.join(lacking)}: build it anew")
+            raise BundleDamagedError(f"{source.model_id}: its engine has no {', '.join(lacking)} — build it anew")
         require_memory(
             speech_load_estimate(found, source), source.model_id, "choose a smaller model, or end other programs"
         )

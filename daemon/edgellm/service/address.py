@@ -78,10 +78,12 @@ def _explain(error: OSError, host: str, port: int) -> Exception:
         holder = holder_of(port)
         return PortUnavailableError(
             f"port {port} on {host} is in use{f' by {holder}' if holder else ''} — stop that program or choose "
-            "another port with --port"
+            "another port with server.port or --port"
         )
     if error.errno in (errno.EACCES, errno.EPERM):
-        return ConfigError(f"port {port} needs rights that this user lacks — choose one above 1023 with --port")
+        return ConfigError(
+            f"port {port} needs rights that this user lacks — choose one above 1023 with server.port or --port"
+        )
     if error.errno == errno.EADDRNOTAVAIL:
         # It may come with the network, so that a service manager may try again.
         return PortUnavailableError(

@@ -55,7 +55,7 @@ def read_keys_left(path: Path) -> tuple[ApiKey, ...]:
                 )
             keys[key.name] = key
     if len(keys) > KEYS_MAX:
-        raise ConfigError(f"{path} holds more than {KEYS_MAX} keys")
+        raise ConfigError(f"{path} holds more than {KEYS_MAX} keys — edgellm keys revoke takes one out")
     return tuple(keys.values())
 
 
@@ -82,7 +82,9 @@ def add_hashed_key(path: Path, name: str, sha256: bytes, priority: Priority = Pr
         if any(one.name == name for one in known):
             raise ConfigError(f"{path}: the client {name} has a key — revoke it first, or choose another name")
         if len(known) >= KEYS_MAX:
-            raise ConfigError(f"{path} holds {KEYS_MAX} keys, and may hold no more")
+            raise ConfigError(
+                f"{path} holds {KEYS_MAX} keys, and may hold no more — revoke one first: edgellm keys revoke NAME"
+            )
         separator = "" if not text or text.endswith("\n") else "\n"
         suffix = "" if priority is Priority.NORMAL else f" {_PRIORITY_OPTION}{priority.value}"
         line = f"{name}:sha256:{sha256.hex()}{suffix}\n"
@@ -126,7 +128,7 @@ def _read_line(raw: str, place: str) -> ApiKey | None:
     if hashed:
         return ApiKey(name, bytes.fromhex(hashed[1]), priority)
     if secret.startswith("sha256:"):
-        raise ConfigError(f"{place}: sha256: must be followed by 64 hexadecimal digits")
+        raise ConfigError(f"{place}: sha256: must be followed by 64 hexadecimal digits — edgellm keys add makes one")
     if not _KEY.fullmatch(secret) or len(secret) < KEY_CHARACTERS_MIN:
         raise ConfigError(
             f"{place}: a key needs at least {KEY_CHARACTERS_MIN} visible characters — edgellm keys add makes one"
@@ -142,7 +144,9 @@ def _take_priority(secret: str, place: str) -> tuple[str, Priority]:
     try:
         return key, Priority(option.removeprefix(_PRIORITY_OPTION))
     except ValueError:
-        raise ConfigError(f"{place}: priority= must be followed by high, normal or low") from None
+        raise ConfigError(
+            f"{place}: priority= must be followed by high, normal or low — edgellm keys add --priority writes it"
+        ) from None
 
 
 @contextmanager

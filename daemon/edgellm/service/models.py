@@ -141,7 +141,9 @@ def _worker_specs(model: ModelSettings, name: str, settings: Settings) -> list[W
     usable = sorted(os.sched_getaffinity(0))
     cpus = cpu_numbers(model.cpus) if model.cpus else ()
     if absent := [number for number in cpus if number not in usable]:
-        raise ConfigError(f"model {name}: cpus names CPU {absent[0]}, which the daemon may not use")
+        raise ConfigError(
+            f"model {name}: cpus names CPU {absent[0]}, which the daemon may not use — name others, or none"
+        )
     kind = kind_of(model, settings)
     arguments = (
         sequential_arguments(model, settings, len(cpus or usable))

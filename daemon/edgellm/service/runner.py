@@ -41,6 +41,7 @@ from edgellm.service.notify import Supervisor
 from edgellm.service.reconfiguration import MakeSpecs, ReadSettings, Reconfiguration, Reloaded
 from edgellm.service.reload import ReloadedFiles, Reloader
 from edgellm.service.reload_answer import failed_loads, require_same_file
+from edgellm.service.remedies import with_remedy
 from edgellm.service.tls import authority_beside, fingerprint_of
 from edgellm.serving.engine_client import EngineClient
 from edgellm.serving.load_failure import load_error_of
@@ -281,7 +282,7 @@ class Daemon:
             if model.failure and model.spec.required and not model.is_late
         ]
         for name, failure in failed[1:]:
-            _log.error("%s", load_error_of(name, failure))
+            _log.error("%s", with_remedy(load_error_of(name, failure)))
         for name, failure in failed:
             raise load_error_of(name, failure)
         self._is_up = True

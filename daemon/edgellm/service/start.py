@@ -38,6 +38,7 @@ from edgellm.service.pairing.daemon_side import (
 )
 from edgellm.service.reconfiguration import ReadSettings
 from edgellm.service.reload import ReloadedFiles
+from edgellm.service.remedies import with_remedy
 from edgellm.service.runner import Application, Daemon, Source, record_settings
 from edgellm.service.tls import ServerCertificate
 from edgellm.serving.engine_client import EngineClient
@@ -60,7 +61,7 @@ def start(settings: Settings, read_anew: ReadSettings, config_file: Path | None 
     try:
         return _serve(settings, supervisor, read_anew, config_file)
     except EdgeLLMError as error:
-        supervisor.failed(error)
+        supervisor.failed(with_remedy(error))
         raise
     finally:
         supervisor.close()

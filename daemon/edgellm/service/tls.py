@@ -79,7 +79,7 @@ def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
             "— give a certificate (with its chain) and its key without a password, or run: edgellm tls init"
         ) from None
     except OSError as error:
-        raise ConfigError(f"{certificate} or {key}: {_access_refusal(error)}") from None
+        raise ConfigError(f"server.tls_certificate_file {certificate}: {_access_refusal(error)}") from None
 
 
 def _check_access(key: Path) -> None:

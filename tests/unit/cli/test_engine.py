@@ -67,7 +67,7 @@ def test_what_is_there_and_cannot_be_read_is_explained(engine: Command, gguf: Pa
     path = Path(built["folder"]) / "manifest.json"
     whole = path.read_text()
     for content, said in (
-        (whole.replace('"schema_version": 1', '"schema_version": 99'), "written by a newer edgellm; upgrade, or"),
+        (whole.replace('"schema_version": 1', '"schema_version": 99'), "written by a newer edgellm — upgrade, or"),
         ("{", "the next build replaces it"),
     ):
         path.write_text(content)

@@ -664,7 +664,7 @@ def test_no_signature_is_refused_where_one_is_asked_for(native: Path, keys: Path
 def test_the_signature_of_a_stranger_is_refused(signed: Path, keys: Path, board: Board) -> None:
     for trusted in (read_trusted_keys(keys / "trusted"), ()):
         message = damage(signed / "other.tar.zst", board, EngineUntrustedError, trusted=trusted)
-        assert "which engines.trusted_keys_file does not hold: add it there" in message
+        assert "which engines.trusted_keys_file does not hold — add it there" in message
 
 
 def test_a_signature_over_something_else_is_refused(signed: Path, keys: Path, board: Board, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_what_is_no_reference_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_reference_of_a_newer_version_asks_for_an_upgrade(tmp_path: Path) -> None:
     path = tmp_path / "reference.json"
     path.write_text(json.dumps({**json.loads(GGUF.to_json()), "schema_version": 2, "more": 1}))
-    with pytest.raises(ManifestVersionError, match="newer than the 1 that this edgellm reads: upgrade it"):
+    with pytest.raises(ManifestVersionError, match="newer than the 1 that this edgellm reads — upgrade it"):
         read_reference(path)
 
 

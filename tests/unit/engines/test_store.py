@@ -181,7 +181,7 @@ def test_an_unknown_quantisation_is_refused() -> None:
 
 
 def test_a_gguf_file_is_not_quantised_again(source: ModelSource, cache: Path) -> None:
-    with pytest.raises(ConfigError, match="served as they are: leave quantisation at auto"):
+    with pytest.raises(ConfigError, match="served as they are — leave quantisation at auto"):
         stored_bundle(source, cache, "q8_0")
 
 
@@ -201,7 +201,7 @@ def test_an_engine_that_came_without_its_file_is_found_and_no_other_is_built(
 
 def test_a_build_that_is_not_allowed_says_what_is_missing_and_how_to_get_it(source: ModelSource, cache: Path) -> None:
     with pytest.raises(
-        EngineMissingError, match=rf"^copy: no engine .* in {cache}/engines.*: run edgellm engine build"
+        EngineMissingError, match=rf"^copy: no engine .* in {cache}/engines.* — run edgellm engine build"
     ):
         engines(cache).prepare(NativeBuilder(), BuildRequest(source), allow_build=False)
     stored_bundle(source, cache)
@@ -585,9 +585,9 @@ def test_a_read_only_cache_is_named(source: ModelSource) -> None:
         (errno.EACCES, "cannot be written"),
         (errno.ENOSPC, "no space left"),
         (errno.EFBIG, "a file of this size is not allowed"),
-        (errno.EIO, "Input/output error: check the disk or set EDGELLM_CACHE_DIR to"),
-        (errno.ENOENT, "no folder can be there .*: set EDGELLM_CACHE_DIR to one"),
-        (errno.ENOTDIR, "no folder can be there .*: set EDGELLM_CACHE_DIR to one"),
+        (errno.EIO, "Input/output error — check the disk or set EDGELLM_CACHE_DIR to"),
+        (errno.ENOENT, "no folder can be there .* — set EDGELLM_CACHE_DIR to one"),
+        (errno.ENOTDIR, "no folder can be there .* — set EDGELLM_CACHE_DIR to one"),
     ],
 )
 def test_what_the_file_system_refuses_is_said_with_the_remedy(
@@ -614,7 +614,7 @@ def test_too_little_space_is_refused_with_numbers(
 
 
 def test_an_engine_larger_than_the_cap_is_refused_with_the_setting(source: ModelSource, cache: Path) -> None:
-    with pytest.raises(CacheError, match=r"needs 1 MiB, the cache may hold 0 MiB: raise engine_cache_max_size_gb"):
+    with pytest.raises(CacheError, match=r"needs 1 MiB, the cache may hold 0 MiB — raise engine_cache_max_size_gb"):
         lease_of(source, cache, max_size_bytes=1000)
 
 

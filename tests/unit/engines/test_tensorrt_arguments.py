@@ -48,9 +48,9 @@ def test_a_value_reaches_its_option() -> None:
         ({"int4_gemm_plugin_version": 3}, "int4_gemm_plugin_version must be 1 or 2"),
         (
             {"max_image_tokens": 256},
-            "max_image_tokens_per_image 512 is more than max_image_tokens 256: set both; max_image_tokens_per_image",
+            "max_image_tokens_per_image 512 is more than max_image_tokens 256 — set both; max_image_tokens_per_image",
         ),
-        ({"min_time_steps": 9, "max_time_steps": 8}, "min_time_steps 9 is more than max_time_steps 8: set both$"),
+        ({"min_time_steps": 9, "max_time_steps": 8}, "min_time_steps 9 is more than max_time_steps 8 — set both$"),
         ({"opt_code_len": 2001}, "opt_code_len 2001 is more than max_code_len 2000"),
         ({"spec_type": "eagle3"}, "speculative_config.model: eagle3 takes its draft"),
         ({"spec_type": "gemma4_mtp"}, "speculative_config.model: gemma4_mtp takes its draft"),

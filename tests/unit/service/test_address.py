@@ -55,7 +55,7 @@ def test_a_port_in_use_names_its_holder_and_a_remedy(taken_port: int) -> None:
     message = str(caught.value)
     assert message.startswith(f"port {taken_port} on 127.0.0.1 is in use by ")
     assert f"(pid {os.getpid()})" in message
-    assert message.endswith("stop that program or choose another port with --port")
+    assert message.endswith("stop that program or choose another port with server.port or --port")
     assert caught.value.exit_code == 69
 
 

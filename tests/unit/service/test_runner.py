@@ -237,7 +237,7 @@ def test_the_supervisor_is_told_once_what_several_models_do() -> None:
 def test_each_model_that_does_not_load_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     def failing(name: str) -> ModelSpec:
         async def fail(_report: ReportProgress) -> OpenedModel:
-            raise CheckpointError(f"{name}.gguf is damaged")
+            raise CheckpointError(f"{name}.gguf is damaged — get it anew")
 
         return ModelSpec(name, fail)
 
@@ -246,10 +246,10 @@ def test_each_model_that_does_not_load_is_said_once(caplog: pytest.LogCaptureFix
     async def story() -> None:
         """It ends by itself."""
 
-    with pytest.raises(CheckpointError, match=r"^model first did not load: first\.gguf is damaged$"):
+    with pytest.raises(CheckpointError, match=r"^model first did not load: first\.gguf is damaged — get it anew$"):
         run(running, story)
     said = [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
-    assert said == ["model second did not load: second.gguf is damaged"]
+    assert said == ["model second did not load: second.gguf is damaged — get it anew"]
 
 
 def test_a_hangup_reads_files_anew_and_drops_no_request() -> None:

@@ -92,7 +92,7 @@ class _Reader:
         if version > SCHEMA_VERSION:
             raise ManifestVersionError(
                 f"{self._path}: schema_version is {version}, this edgellm reads up to {SCHEMA_VERSION}: the archive "
-                "was made by a newer edgellm; upgrade, or build the engine here"
+                "was made by a newer edgellm — upgrade, or build the engine here"
             )
         self._exactly("", values, _FIELDS)
         checkpoints = values["checkpoints"]

@@ -54,7 +54,7 @@ def export_bundle(
     except OSError as error:
         raise cache_error(error, target.parent, what="the archive", elsewhere="write it to") from None
     if is_there and not overwrite:
-        raise ConfigError(f"{target}: exists already: give another name, or --force to replace it")
+        raise ConfigError(f"{target}: exists already — give another name, or --force to replace it")
     contents = _contents(lease, checkpoints, references, on_progress)
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -171,5 +171,5 @@ def _add_file(
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}: it cannot be exported") from None
     if digest.hexdigest() != record.sha256:
-        raise BundleDamagedError(f"{path}: its SHA-256 is not that of its manifest: build the engine again")
+        raise BundleDamagedError(f"{path}: its SHA-256 is not that of its manifest — build the engine again")
     return done_bytes

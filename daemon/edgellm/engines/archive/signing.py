@@ -72,16 +72,16 @@ def read_private_key(path: Path) -> Ed25519PrivateKey:
     try:
         with open_regular(path) as stream:
             if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) & (stat.S_IRWXO | stat.S_IWGRP):
-                raise ConfigError(f"{path}: others may read or change this key: chmod 600 {path}")
+                raise ConfigError(f"{path}: others may read or change this key — chmod 600 {path}")
             content = stream.read(MAX_KEY_FILE_BYTES)
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}: give a key that edgellm engine keygen made") from None
+        raise ConfigError(f"{path}: {error.strerror} — give a key that edgellm engine keygen made") from None
     try:
         key = load_pem_private_key(content, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ConfigError(f"{path}: no unencrypted PEM key: give one that edgellm engine keygen made") from None
+        raise ConfigError(f"{path}: no unencrypted PEM key — give one that edgellm engine keygen made") from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"{path}: not an ed25519 key: give one that edgellm engine keygen made")
+        raise ConfigError(f"{path}: not an ed25519 key — give one that edgellm engine keygen made")
     return key
 
 
@@ -122,7 +122,7 @@ def verify(signature: bytes | None, contents: bytes, trusted: Sequence[TrustedKe
     """The trusted key that signed ``contents``. Raises EngineUntrustedError, or BundleDamagedError for no signature."""
     if signature is None:
         raise EngineUntrustedError(
-            f"{path}: not signed, and this machine takes signed archives only: export it with --sign, or unset "
+            f"{path}: not signed, and this machine takes signed archives only — export it with --sign, or unset "
             "engines.trusted_keys_file"
         )
     public_key, value = _parsed(signature, path)
@@ -130,7 +130,7 @@ def verify(signature: bytes | None, contents: bytes, trusted: Sequence[TrustedKe
     if known is None:
         shown = base64.b64encode(public_key).decode()
         raise EngineUntrustedError(
-            f"{path}: signed with the key {shown}, which engines.trusted_keys_file does not hold: add it "
+            f"{path}: signed with the key {shown}, which engines.trusted_keys_file does not hold — add it "
             "there if you trust whoever holds it"
         )
     try:

@@ -76,7 +76,7 @@ def import_archive(
     try:
         stream = archive.open("rb")
     except OSError as error:
-        raise ConfigError(f"{archive}: {error.strerror}: give a file that edgellm engine export made") from None
+        raise ConfigError(f"{archive}: {error.strerror} — give a file that edgellm engine export made") from None
     with stream:
         head = _read_head(TarReader(stream, str(archive)), archive, trusted)
         if check_platform:
@@ -144,7 +144,7 @@ def _refuse_other_platform(archive: Path, manifest: Manifest, builders: Mapping[
     builder = builders.get(manifest.builder)
     if builder is None:
         raise BundleMismatchError(
-            f"{archive}: an engine for the {manifest.builder} runtime, which this machine does not have: run "
+            f"{archive}: an engine for the {manifest.builder} runtime, which this machine does not have — run "
             "edgellm doctor"
         )
     theirs = {
@@ -160,7 +160,8 @@ def _refuse_other_platform(archive: Path, manifest: Manifest, builders: Mapping[
     ]
     if different:
         raise BundleMismatchError(
-            f"{archive}: built for another platform: {'; '.join(different)}: import one that was exported on a machine "
+            f"{archive}: built for another platform: {'; '.join(different)} — import one that was exported on a "
+            "machine "
             "like this, or build the engine here"
         )
 
@@ -316,6 +317,6 @@ def _require_space(models_dir: Path, needed_bytes: int) -> None:
     free_bytes = shutil.disk_usage(models_dir).free
     if free_bytes < needed_bytes + SPARE_DISK_BYTES:
         raise CacheError(
-            f"{models_dir}: the checkpoint needs {mib(needed_bytes + SPARE_DISK_BYTES)}, {mib(free_bytes)} are free: "
+            f"{models_dir}: the checkpoint needs {mib(needed_bytes + SPARE_DISK_BYTES)}, {mib(free_bytes)} are free — "
             "free space there or set EDGELLM_CACHE_DIR to a folder with more"
         )

@@ -93,7 +93,7 @@ class HubClient:
             except (ValueError, TypeError, KeyError) as error:
                 raise HubUnavailableError(
                     f"{self.endpoint_name} does not answer as a Hugging Face hub does "
-                    f"({type(error).__name__}): check HF_ENDPOINT and proxies"
+                    f"({type(error).__name__}) — check HF_ENDPOINT and proxies"
                 ) from None
         files = []
         for sibling in info.siblings or []:
@@ -104,7 +104,7 @@ class HubClient:
         if info.sha is None or not COMMIT.fullmatch(info.sha) or (info.siblings and not files):
             raise HubUnavailableError(
                 f"{self.endpoint_name} does not say the commit of {self._id}, or the digests of its files, as a "
-                "Hugging Face hub does: check HF_ENDPOINT"
+                "Hugging Face hub does — check HF_ENDPOINT"
             )
         return HubRepository(info.sha, tuple(files))
 

@@ -176,7 +176,7 @@ class _Transfer:
             partial.unlink()
             raise ModelSourceError(
                 f"{self._id}: {file.name} arrived with another content than {self._client.endpoint_name} announced: it "
-                "was not kept: try again, and check proxies"
+                "was not kept — try again, and check proxies"
             )
         partial.rename(self._folder.blob(file.digest))
         self._done_bytes = start_bytes + file.size_bytes
@@ -236,7 +236,7 @@ def _require_space(folder: RepositoryFolder, missing: list[HubFile]) -> None:
     free_bytes = shutil.disk_usage(folder.root).free
     if missing and free_bytes < needed_bytes:
         raise CacheError(
-            f"{folder.root}: the download needs {needed_bytes >> 20} MiB, {free_bytes >> 20} MiB are free: free space "
+            f"{folder.root}: the download needs {needed_bytes >> 20} MiB, {free_bytes >> 20} MiB are free — free space "
             "there or set EDGELLM_CACHE_DIR to a folder with more"
         )
 
@@ -244,11 +244,12 @@ def _require_space(folder: RepositoryFolder, missing: list[HubFile]) -> None:
 def disk_failure(error: OSError, root: Path) -> CacheError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CacheError(
-            f"{root}: no space left: free some or set EDGELLM_CACHE_DIR to a folder with more; what was fetched so far "
+            f"{root}: no space left — free some or set EDGELLM_CACHE_DIR to a folder with more; what was fetched "
+            "so far "
             "is kept"
         )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return CacheError(
-            f"{root}: the cache cannot be written ({error.strerror}): set EDGELLM_CACHE_DIR to a folder that can"
+            f"{root}: the cache cannot be written ({error.strerror}) — set EDGELLM_CACHE_DIR to a folder that can"
         )
     return CacheError(f"{root}: {error.strerror or error}")

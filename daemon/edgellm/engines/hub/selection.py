@@ -106,11 +106,13 @@ def gguf_file(hub_id: HubId, files: Mapping[str, HubFile]) -> HubFile:
     if not ggufs:
         raise ModelSourceError(f"{hub_id}: the repository holds no GGUF file")
     if not whole:
-        raise ModelSourceError(f"{hub_id}: its GGUF files are split into parts, which are not read: use one whole file")
+        raise ModelSourceError(
+            f"{hub_id}: its GGUF files are split into parts, which are not read — use one whole file"
+        )
     if not hub_id.file:
         if len(whole) == 1:
             return next(iter(whole.values()))
-        raise ModelSourceError(f"{hub_id}: {len(whole)} GGUF files: choose one, such as {_choices(hub_id, whole)}")
+        raise ModelSourceError(f"{hub_id}: {len(whole)} GGUF files — choose one, such as {_choices(hub_id, whole)}")
     wanted = hub_id.file.lower()
     exact = [file for name, file in whole.items() if name.lower() in (wanted, f"{wanted}.gguf")]
     tagged = [file for name, file in whole.items() if wanted in re.split(r"[.-]", name.lower()[: -len(".gguf")])]
@@ -118,7 +120,7 @@ def gguf_file(hub_id: HubId, files: Mapping[str, HubFile]) -> HubFile:
     if len(found) == 1:
         return found[0]
     few = "several GGUF files fit" if found else "no GGUF file is"
-    raise ModelSourceError(f"{hub_id}: {few} {hub_id.file!r}: choose one, such as {_choices(hub_id, whole)}")
+    raise ModelSourceError(f"{hub_id}: {few} {hub_id.file!r} — choose one, such as {_choices(hub_id, whole)}")
 
 
 def _choices(hub_id: HubId, files: Mapping[str, HubFile]) -> str:

@@ -52,7 +52,7 @@ class CheckpointPlan:
             self._checkpoint = Checkpoint(source.path)
             if not (source.path / names.TOKENIZER_FILE).exists():
                 raise UnsupportedModelError(
-                    f"{source.path}: no {names.TOKENIZER_FILE}, which the native runtime needs: {SAVE_TOKENIZER}"
+                    f"{source.path}: no {names.TOKENIZER_FILE}, which the native runtime needs — {SAVE_TOKENIZER}"
                 )
             self._vision: VisionPlan | None = None
             config_path = source.path / names.CONFIG_FILE

@@ -44,7 +44,7 @@ class GgufPlan:
         if quantisation not in ("auto", AS_IS):
             raise ConfigError(
                 f"quantisation {quantisation!r} applies to safetensors checkpoints; the weights of a GGUF file are "
-                "served as they are: leave quantisation at auto"
+                "served as they are — leave quantisation at auto"
             )
         self._source = source
         self.quantisation = AS_IS

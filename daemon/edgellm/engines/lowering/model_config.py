@@ -145,7 +145,7 @@ def _refuse_unsupported(fields: Fields) -> None:
     if fields.has("quantization_config"):
         method = str(fields.mapping("quantization_config").get("quant_method", "unknown"))[:40]
         raise UnsupportedModelError(
-            f"{fields.path}: a checkpoint already quantised ({method}) is not supported: give the original weights"
+            f"{fields.path}: a checkpoint already quantised ({method}) is not supported — give the original weights"
         )
     activation = fields.text("hidden_act") or "silu"
     if activation not in ("silu", "swish"):

@@ -52,7 +52,7 @@ def stored_values(name: str, block: FloatArray, kind: TensorType) -> NDArray[Any
         return np.ascontiguousarray(block, dtype="<f4")
     # Blocks have f16 scales, so the bound holds for them too.
     if np.abs(block).max(initial=0.0) > LARGEST_F16:
-        raise UnsupportedModelError(f"tensor {name} holds values that f16 cannot: set quantisation to f32")
+        raise UnsupportedModelError(f"tensor {name} holds values that f16 cannot — set quantisation to f32")
     if kind is TensorType.F16:
         return block.astype("<f2")
     # The quantiser divides by scales that may be next to nothing; such blocks come out as zeros.

@@ -51,7 +51,7 @@ def require_memory(
     parts = ", ".join(str(part) for part in estimate.memory)
     raise InsufficientMemoryError(
         f"{subject}: {estimate.phase} needs {mib(needed_bytes)} of memory, {mib(available_bytes)} are available: "
-        f"{parts}, and {mib(SPARE_MEMORY_BYTES)} for the rest of the system: {remedy}"
+        f"{parts}, and {mib(SPARE_MEMORY_BYTES)} for the rest of the system — {remedy}"
     )
 
 

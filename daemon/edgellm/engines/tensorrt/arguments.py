@@ -112,13 +112,13 @@ def _check_order(profile: BuildProfile, names: tuple[str, ...]) -> None:
         if low > high:
             defaulted = [name for name in (lower, upper) if getattr(profile, name) is None]
             hint = f"; {defaulted[0]} was not set, and the builder's own is meant" if defaulted else ""
-            raise ConfigError(f"{lower} {low} is more than {upper} {high}: set both{hint}")
+            raise ConfigError(f"{lower} {low} is more than {upper} {high} — set both{hint}")
 
 
 def _check_speculation(profile: BuildProfile, *, has_draft: bool) -> None:
     method = profile.spec_type
     if method in METHODS_WITH_DRAFT_CHECKPOINT and not has_draft:
-        raise ConfigError(f"speculative_config.model: {method} takes its draft from a checkpoint of its own: name it")
+        raise ConfigError(f"speculative_config.model: {method} takes its draft from a checkpoint of its own — name it")
     if method not in METHODS_WITH_DRAFT_CHECKPOINT and has_draft:
         raise ConfigError(f"speculative_config.model: spec_type {method} takes no draft checkpoint")
     if profile.tree_base and method not in TREE_BASE_METHODS:

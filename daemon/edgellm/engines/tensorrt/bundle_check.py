@@ -33,12 +33,12 @@ def check_build(root: Path, model_components: Iterable[str], profile: BuildProfi
         asked = getattr(profile, name)
         if compiled.values.get(name) != asked:
             raise BundleMismatchError(
-                f"{path}: compiled for {name} {compiled.values.get(name)}, and {asked} was asked: build it again"
+                f"{path}: compiled for {name} {compiled.values.get(name)}, and {asked} was asked — build it again"
             )
     method = main.get("spec_decode_type", NO_METHOD)
     if profile.spec_type not in (NO_METHOD, method):
         raise BundleMismatchError(
-            f"{path}: compiled for the speculative method {method}, and {profile.spec_type} was asked: build it again"
+            f"{path}: compiled for the speculative method {method}, and {profile.spec_type} was asked — build it again"
         )
     if not any(IDENTITY in config for _, config in configs):
         raise BundleDamagedError(f"{path}: no {IDENTITY}, so nothing ties the engines to the checkpoint's weights")

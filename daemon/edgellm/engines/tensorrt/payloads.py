@@ -121,7 +121,7 @@ def read_payloads(package: Path) -> tuple[Payload, ...] | None:
     try:
         return parse_payloads(read_object(path, MAX_MANIFEST_BYTES))
     except (CheckpointError, ValueError) as error:
-        raise RuntimeUnavailableError(f"{path}: {error}: install tensorrt-edgellm again") from None
+        raise RuntimeUnavailableError(f"{path}: {error} — install tensorrt-edgellm again") from None
 
 
 def parse_payloads(manifest: Mapping[str, Any]) -> tuple[Payload, ...]:

@@ -23,7 +23,7 @@ def tensorrt_fingerprint(facts: PlatformFacts) -> PlatformFingerprint:
     }
     for name, value in values.items():
         if not value:
-            raise RuntimeUnavailableError(f"{name} is not known here, so no engine can be named: see edgellm doctor")
+            raise RuntimeUnavailableError(f"{name} is not known here, so no engine can be named — see edgellm doctor")
     built_from_source = facts.payloads is None and not facts.payloads_problem
     recorded: dict[str, FingerprintValue] = {
         "l4t_full": facts.release.l4t_full,

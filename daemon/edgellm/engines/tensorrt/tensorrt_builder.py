@@ -193,16 +193,16 @@ class TensorRTPlan:
             )
         if any(marker in reason.casefold() for marker in _OUT_OF_MEMORY):
             return InsufficientMemoryError(
-                f"{self._model}: memory ran out in NVIDIA's builder ({reason}): stop what else runs on this board, or "
+                f"{self._model}: memory ran out in NVIDIA's builder ({reason}) — stop what else runs on this board, or "
                 "build with a smaller profile"
             )
         if status == USAGE_STATUS:
             return BuildFailedError(
-                f"{self._model}: NVIDIA's builder does not take the arguments of this edgellm ({reason}): install a "
+                f"{self._model}: NVIDIA's builder does not take the arguments of this edgellm ({reason}) — install a "
                 "version of tensorrt-edgellm that it supports"
             )
         if _PLATFORM_FAILURE in reason:
-            return RuntimeUnavailableError(f"NVIDIA's builder cannot run here ({reason}): see edgellm doctor")
+            return RuntimeUnavailableError(f"NVIDIA's builder cannot run here ({reason}) — see edgellm doctor")
         if not said.planned and reason.startswith("ValueError: "):
             return UnsupportedModelError(f"{self._model}: NVIDIA's builder refuses it: {reason}")
         return BuildFailedError(f"{self._model}: NVIDIA's builder failed at {said.position}: {reason}")
@@ -220,7 +220,7 @@ def _check_source(source: ModelSource) -> None:
     if source.kind is not SourceKind.SAFETENSORS:
         raise UnsupportedModelError(
             f"{source.path}: TensorRT engines are built from safetensors checkpoints; a GGUF file runs on the native "
-            "runtime: give the checkpoint, or set runtime to native"
+            "runtime — give the checkpoint, or set runtime to native"
         )
 
 
