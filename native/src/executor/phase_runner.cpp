@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <climits>
 #include <csignal>
@@ -46,8 +47,8 @@ private:
 
 }  // namespace
 
-// One word, so that a chunk is taken with one compare-and-swap that fails for anybody late: step (20 bits),
-// phase (14), number of chunks (15), next chunk (15). Number 0 marks the end of a step.
+// One word, so that the right to a chunk is taken with one compare-and-swap that fails for anybody late: step (20 bits),
+// phase (14), number of chunks (15), how many of them were taken (15). Number 0 marks the end of a step.
 struct PhaseRunner::Ticket {
     uint64_t word;
 
@@ -57,12 +58,13 @@ struct PhaseRunner::Ticket {
     uint64_t step() const noexcept { return word >> 44; }
     int32_t phase() const noexcept { return static_cast<int32_t>((word >> 30) & 0x3FFF); }
     int32_t count() const noexcept { return static_cast<int32_t>((word >> 15) & 0x7FFF); }
-    int32_t next_chunk() const noexcept { return static_cast<int32_t>(word & 0x7FFF); }
+    int32_t taken() const noexcept { return static_cast<int32_t>(word & 0x7FFF); }
     bool ended() const noexcept { return count() == 0; }
-    bool has_chunk() const noexcept { return next_chunk() < count(); }
+    bool has_chunk() const noexcept { return taken() < count(); }
 };
 
-PhaseRunner::PhaseRunner(int32_t threads) : ticket_(Ticket::make(0, 0, 0).word) {
+PhaseRunner::PhaseRunner(int32_t threads)
+    : shares_(std::make_unique<Share[]>(static_cast<std::size_t>(std::max(threads, 1)))), ticket_(Ticket::make(0, 0, 0).word) {
     const BlockedSignals blocked;
     try {
         for (int32_t worker = 1; worker < threads; ++worker) {
@@ -126,18 +128,39 @@ bool PhaseRunner::run_available_chunk(int32_t worker) noexcept {
     if (!ticket.has_chunk()) return false;
     // On failure somebody took this chunk, or the phase is over: the caller looks again.
     if (!ticket_.compare_exchange_strong(ticket.word, ticket.word + 1)) return true;
-    work_->run_chunk(worker, ticket.phase(), ticket.next_chunk());
+    work_->run_chunk(worker, ticket.phase(), pick_chunk(worker));
     if (chunks_done_.fetch_add(1) + 1 == ticket.count()) publish(ticket.step(), ticket.phase() + 1);
     return true;
+}
+
+// For a thread that has the right to a chunk of this phase: there is one in some share.
+int32_t PhaseRunner::pick_chunk(int32_t worker) noexcept {
+    for (int32_t share = worker;; share = share + 1 == threads() ? 0 : share + 1) {
+        std::atomic<uint64_t>& left = shares_[static_cast<std::size_t>(share)].left;
+        uint64_t seen = left.load();
+        for (;;) {
+            const uint64_t first = seen >> 32;
+            const uint64_t end = seen & UINT32_MAX;
+            if (first == end) break;
+            const bool own = share == worker;
+            const uint64_t rest = own ? (first + 1) << 32 | end : first << 32 | (end - 1);
+            if (left.compare_exchange_weak(seen, rest)) return static_cast<int32_t>(own ? first : end - 1);
+        }
+    }
 }
 
 // Called by the thread that ended the phase before, while nobody holds a chunk.
 void PhaseRunner::publish(uint64_t step, int32_t phase) noexcept {
     const auto phases = static_cast<int32_t>(chunk_counts_.size());
     while (phase < phases && chunk_counts_[static_cast<std::size_t>(phase)] == 0) ++phase;
+    const int32_t count = phase == phases ? 0 : chunk_counts_[static_cast<std::size_t>(phase)];
+    const auto worker_count = static_cast<uint64_t>(threads());
+    for (uint64_t worker = 0; worker < worker_count; ++worker) {
+        const auto chunks = static_cast<uint64_t>(count);
+        shares_[worker].left.store((chunks * worker / worker_count) << 32 | chunks * (worker + 1) / worker_count);
+    }
     chunks_done_.store(0);
-    ticket_.store(phase == phases ? Ticket::make(step, 0, 0).word
-                                  : Ticket::make(step, phase, chunk_counts_[static_cast<std::size_t>(phase)]).word);
+    ticket_.store(Ticket::make(step, count == 0 ? 0 : phase, count).word);
     wake_all();
 }
 

@@ -1,16 +1,23 @@
 // PhaseRunner: threads of its own that run a step as phases of chunks. A phase ends when its chunks are done, not when
 // threads arrive: one that the system has put aside holds nobody up unless it holds a chunk. Waiting spins briefly,
 // then sleeps; between steps every thread but the caller's sleeps.
+//
+// A thread takes neighbouring chunks, one after another, as long as there are some in its share of the phase, and then
+// the last one of another share: what it asked for ahead of itself is what it reads next.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <thread>
 #include <vector>
 
 namespace edgellm {
+
+inline constexpr std::size_t kCacheLine_bytes = 64;
 
 class PhaseWork {
 public:
@@ -39,8 +46,14 @@ public:
 private:
     struct Ticket;
 
+    // The chunks of a phase that are left in one worker's share: first (upper half) to end (lower half).
+    struct alignas(kCacheLine_bytes) Share {
+        std::atomic<uint64_t> left;
+    };
+
     void worker_loop(int32_t worker) noexcept;
     bool run_available_chunk(int32_t worker) noexcept;
+    int32_t pick_chunk(int32_t worker) noexcept;
     void publish(uint64_t step, int32_t phase) noexcept;
     bool spin_while(uint64_t ticket) const noexcept;
     void sleep_while(uint32_t version) noexcept;
@@ -48,7 +61,8 @@ private:
     void stop() noexcept;
 
     std::vector<std::thread> workers_;
-    std::atomic<uint64_t> ticket_;         // step, phase, number of chunks, next chunk
+    std::unique_ptr<Share[]> shares_;      // by worker
+    std::atomic<uint64_t> ticket_;         // step, phase, number of chunks, chunks that were taken
     std::atomic<int32_t> chunks_done_{0};  // of the current phase
     std::atomic<uint32_t> version_{0};     // changes with every published phase; sleepers wait on it
     std::atomic<int32_t> sleepers_{0};

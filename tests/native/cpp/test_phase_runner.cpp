@@ -76,6 +76,31 @@ TEST(the_caller_does_something_else_once_while_others_compute) {
     }
 }
 
+TEST(a_thread_takes_neighbouring_chunks_and_then_the_last_ones_of_others) {
+    struct Order final : PhaseWork {
+        void run_chunk(int32_t worker, int32_t, int32_t chunk) noexcept override {
+            if (worker == 1) {
+                held = chunk;
+                while (by_caller_count.load() < 9) std::this_thread::yield();
+                return;
+            }
+            by_caller.push_back(chunk);
+            ++by_caller_count;
+        }
+        std::vector<int32_t> by_caller;
+        std::atomic<int32_t> by_caller_count{0};
+        std::atomic<int32_t> held{-1};
+    };
+    PhaseRunner runner(2);
+    Order order;
+    const std::vector<int32_t> counts{10};
+    runner.run(counts, order, [&] {
+        while (order.held.load() < 0) std::this_thread::yield();
+    });
+    CHECK(order.held == 5);
+    CHECK((order.by_caller == std::vector<int32_t>{0, 1, 2, 3, 4, 9, 8, 7, 6}));
+}
+
 TEST(what_the_caller_throws_meanwhile_comes_when_the_work_is_done) {
     for (const int32_t threads : {1, 3}) {
         PhaseRunner runner(threads);

@@ -30,7 +30,9 @@ private:
 CpuActivations::CpuActivations(const ModelSpec& spec, const CpuWeights& weights, int32_t threads, int32_t max_rows)
     : memory_(carve(nullptr, spec, weights, threads, max_rows), "activations") {
     prepared.clear();
+    normed.clear();
     attention_scratch.clear();
+    own_prepared.clear();
     carve(memory_.data(), spec, weights, threads, max_rows);
 }
 
@@ -41,7 +43,6 @@ std::size_t CpuActivations::carve(std::byte* base, const ModelSpec& spec, const 
     const int64_t query_width = int64_t{spec.head_count} * spec.head_size;
     const int64_t kv_width = int64_t{spec.kv_head_count} * spec.head_size;
     rows = carver.floats(row_count * spec.hidden_size);
-    normed = carver.floats(row_count * spec.hidden_size);
     queries = carver.floats(row_count * query_width);
     keys = carver.floats(row_count * kv_width);
     values = carver.floats(row_count * kv_width);
@@ -50,11 +51,18 @@ std::size_t CpuActivations::carve(std::byte* base, const ModelSpec& spec, const 
     gate = carver.floats(row_count * spec.intermediate_size);
     up = carver.floats(row_count * spec.intermediate_size);
     angles = carver.floats(row_count * spec.rope.dimensions);
-    for (const UsedFormat& used : weights.formats())
-        prepared.push_back(
-            carver.bytes(static_cast<std::size_t>(row_count) * used.format->row_bytes(used.widest_input)));
+    const auto prepared_rows = [&](int64_t count) {
+        std::vector<std::byte*> by_format;
+        for (const UsedFormat& used : weights.formats())
+            by_format.push_back(
+                carver.bytes(static_cast<std::size_t>(count) * used.format->row_bytes(used.widest_input)));
+        return by_format;
+    };
+    prepared = prepared_rows(row_count);
     for (int32_t worker = 0; worker < threads; ++worker) {
+        normed.push_back(carver.floats(spec.hidden_size));
         attention_scratch.push_back(carver.floats(static_cast<int64_t>(attention_scratch_floats(spec.head_size))));
+        own_prepared.push_back(prepared_rows(kOwnRows));
     }
     return carver.used();
 }

@@ -10,12 +10,13 @@
 
 namespace edgellm {
 
+inline constexpr int32_t kOwnRows = 4;  // the most rows that each worker lays out for itself
+
 struct CpuActivations {
     CpuActivations(const ModelSpec& spec, const CpuWeights& weights, int32_t threads, int32_t max_rows);
 
     // Row-major, one row for each row of the step.
     float* rows = nullptr;  // the residual stream
-    float* normed = nullptr;
     float* queries = nullptr;
     float* keys = nullptr;
     float* values = nullptr;
@@ -25,7 +26,11 @@ struct CpuActivations {
     float* up = nullptr;
     float* angles = nullptr;                // of the rotary embedding, by row
     std::vector<std::byte*> prepared;       // rows laid out for kernels, by activation format
+    std::vector<float*> normed;             // one row, by worker
     std::vector<float*> attention_scratch;  // by worker
+
+    // Rows laid out by a worker for itself, by worker, then by activation format.
+    std::vector<std::vector<std::byte*>> own_prepared;
 
 private:
     std::size_t carve(std::byte* base, const ModelSpec& spec, const CpuWeights& weights, int32_t threads,

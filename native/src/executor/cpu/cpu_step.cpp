@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "executor/kernels/weight_panels.hpp"
 
@@ -11,8 +12,7 @@ namespace {
 
 enum LayerPhase : int32_t {
     kAttentionNorm,
-    kProjectQkv,
-    kRotateAndStore,
+    kProjectQkv,  // keys and values into the store, too
     kAttend,
     kPrepareAttended,
     kProjectAttended,
@@ -26,10 +26,10 @@ enum LayerPhase : int32_t {
 constexpr int32_t kEmbedPhase = 0;
 constexpr int32_t kFirstLayerPhase = 1;
 
-// Matrix rows of a chunk: whole kernel tiles, several chunks per thread, and few enough that weights stay in the first
-// caches while many tokens pass over them.
+// Matrix rows of a chunk: whole kernel tiles and several chunks per thread. Weights that many tokens pass over stay in
+// the first caches; those of few are read as long streams.
 constexpr int64_t kRowGranule = kPanelRows;
-constexpr int64_t kMostRows = 64;
+constexpr int64_t kMostRows = 128;
 constexpr int64_t kMostRowsOfPrompt = 32;
 constexpr int64_t kMostRowsOfHead = 256;
 constexpr int32_t kFewTokens = 8;  // up to here weights are streamed, above they are reused
@@ -50,7 +50,9 @@ CpuStep::CpuStep(const ModelSpec& spec, const CpuWeights& weights, KvStore& stor
       threads_(threads),
       query_width_(int64_t{spec.head_count} * spec.head_size),
       kv_width_(int64_t{spec.kv_head_count} * spec.head_size),
-      heads_per_kv_head_(spec.head_count / spec.kv_head_count) {}
+      heads_per_kv_head_(spec.head_count / spec.kv_head_count),
+      head_chunk_outputs_(std::lcm(int64_t{spec.head_size}, kRowGranule)),
+      laid_out_(static_cast<std::size_t>(threads)) {}
 
 Chunking CpuStep::cut_rows(int32_t row_count) const noexcept {
     return {row_count, std::max<int64_t>(1, divide_up(row_count, int64_t{threads_} * kChunksPerThread))};
@@ -64,6 +66,8 @@ Chunking CpuStep::cut_outputs(const CpuMatrix& matrix, int32_t token_count, int6
     return {matrix.outputs, rows};
 }
 
+Chunking CpuStep::cut_heads(const CpuMatrix& matrix) const noexcept { return {matrix.outputs, head_chunk_outputs_}; }
+
 std::span<const int32_t> CpuStep::plan(const StepLayout& layout, OutputKind kind, std::span<float> out) {
     layout_ = &layout;
     kind_ = kind;
@@ -71,6 +75,8 @@ std::span<const int32_t> CpuStep::plan(const StepLayout& layout, OutputKind kind
     row_chunks_ = cut_rows(layout.row_count());
     wanted_chunks_ = cut_rows(layout.wanted_count());
     head_chunks_ = cut_outputs(weights_.output(), layout.wanted_count(), kMostRowsOfHead);
+    own_rows_ = layout.row_count() <= kOwnRows;
+    for (LaidOut& worker : laid_out_) worker.phase = kNoPhase;
     plan_attention();
 
     chunk_counts_.clear();
@@ -81,21 +87,22 @@ std::span<const int32_t> CpuStep::plan(const StepLayout& layout, OutputKind kind
         const auto end = chunk_counts_.end() - kLayerPhaseCount;
         std::fill(end + kAttend, chunk_counts_.end(), 0);
     }
-    chunk_counts_.push_back(wanted_chunks_.chunk_count());
-    chunk_counts_.push_back(kind == OutputKind::kLogits && layout.wanted_count() > 0 ? head_chunks_.chunk_count() : 0);
+    const bool logits = kind == OutputKind::kLogits;
+    chunk_counts_.push_back(logits && own_rows_ ? 0 : wanted_chunks_.chunk_count());
+    chunk_counts_.push_back(logits && layout.wanted_count() > 0 ? head_chunks_.chunk_count() : 0);
     return chunk_counts_;
 }
 
 void CpuStep::plan_layer(const CpuLayer& layer) {
     const int32_t rows = layout_->row_count();
-    const int32_t row_chunks = row_chunks_.chunk_count();
+    const int32_t row_chunks = own_rows_ ? 0 : row_chunks_.chunk_count();
     const auto output_chunks = [&](const CpuMatrix& matrix) {
         return cut_outputs(matrix, rows, kMostRows).chunk_count();
     };
     std::array<int32_t, kLayerPhaseCount> counts{};
     counts[kAttentionNorm] = row_chunks;
-    counts[kProjectQkv] = output_chunks(layer.query) + output_chunks(layer.key) + output_chunks(layer.value);
-    counts[kRotateAndStore] = row_chunks;
+    counts[kProjectQkv] =
+        output_chunks(layer.query) + cut_heads(layer.key).chunk_count() + cut_heads(layer.value).chunk_count();
     counts[kAttend] = attention_chunks_.chunk_count();
     counts[kPrepareAttended] = row_chunks;
     counts[kProjectAttended] = output_chunks(layer.attention_output);
@@ -139,50 +146,68 @@ void CpuStep::run_chunk(int32_t worker, int32_t phase, int32_t chunk) noexcept {
         const int32_t within = phase - kFirstLayerPhase;
         run_layer_chunk(worker, within / kLayerPhaseCount, within % kLayerPhaseCount, chunk);
     } else if (phase == final_phase) {
-        for_items(wanted_chunks_, chunk, [&](int32_t wanted) { finish(wanted); });
+        for_items(wanted_chunks_, chunk, [&](int32_t wanted) { finish(worker, wanted); });
     } else {
         const auto outputs = head_chunks_.range(chunk);
-        multiply(weights_.output(), outputs, layout_->wanted_count(), out_, spec_.vocab_size);
+        lay_out_once(worker, phase, layout_->wanted_count(), [&](int32_t wanted) { finish(worker, wanted); });
+        multiply(worker, weights_.output(), outputs, layout_->wanted_count(), out_, spec_.vocab_size);
     }
 }
 
 void CpuStep::run_layer_chunk(int32_t worker, int32_t layer_index, int32_t phase, int32_t chunk) noexcept {
     const CpuLayer& layer = weights_.layers()[static_cast<std::size_t>(layer_index)];
     const int32_t rows = layout_->row_count();
+    const auto read = [&](int32_t layer_phase) {  // what the phase before laid out
+        lay_out_once(worker, kFirstLayerPhase + layer_index * kLayerPhaseCount + phase, rows,
+                     [&](int32_t row) { lay_out_for_layer(worker, layer_index, layer_phase, row); });
+    };
+    const auto outputs = [&](const CpuMatrix& matrix) { return cut_outputs(matrix, rows, kMostRows).range(chunk); };
     switch (phase) {
-        case kAttentionNorm:
-            for_items(row_chunks_, chunk, [&](int32_t row) {
-                normalise(row, layer.attention_norm, {&layer.query, &layer.key, &layer.value});
-            });
-            break;
-        case kProjectQkv: project_qkv(layer, chunk); break;
-        case kRotateAndStore:
-            for_items(row_chunks_, chunk, [&](int32_t row) { rotate_and_store(layer, layer_index, row); });
+        case kProjectQkv:
+            read(kAttentionNorm);
+            project_qkv(worker, layer_index, chunk);
             break;
         case kAttend:
             for_items(attention_chunks_, chunk, [&](int32_t task) { attend(layer_index, worker, task); });
             break;
-        case kPrepareAttended:
-            for_items(row_chunks_, chunk, [&](int32_t row) {
-                prepare(buffers_.attended + row * query_width_, row, {&layer.attention_output});
-            });
-            break;
         case kProjectAttended:
-            project_onto_rows(layer.attention_output,
-                              cut_outputs(layer.attention_output, rows, kMostRows).range(chunk));
+            read(kPrepareAttended);
+            project_onto_rows(worker, layer.attention_output, outputs(layer.attention_output));
             break;
-        case kFeedForwardNorm:
+        case kGateUp:
+            read(kFeedForwardNorm);
+            gate_up(worker, layer, outputs(layer.gate));
+            break;
+        case kDown:
+            read(kPrepareGated);
+            project_onto_rows(worker, layer.down, outputs(layer.down));
+            break;
+        default:
             for_items(row_chunks_, chunk,
-                      [&](int32_t row) { normalise(row, layer.feed_forward_norm, {&layer.gate, &layer.up}); });
+                      [&](int32_t row) { lay_out_for_layer(worker, layer_index, phase, row); });
             break;
-        case kGateUp: gate_up(layer, cut_outputs(layer.gate, rows, kMostRows).range(chunk)); break;
-        case kPrepareGated:
-            for_items(row_chunks_, chunk, [&](int32_t row) {
-                prepare(buffers_.gate + int64_t{row} * spec_.intermediate_size, row, {&layer.down});
-            });
-            break;
-        default: project_onto_rows(layer.down, cut_outputs(layer.down, rows, kMostRows).range(chunk)); break;
     }
+}
+
+void CpuStep::lay_out_for_layer(int32_t worker, int32_t layer_index, int32_t phase, int32_t row) noexcept {
+    const CpuLayer& layer = weights_.layers()[static_cast<std::size_t>(layer_index)];
+    if (phase == kAttentionNorm) {
+        normalise(worker, row, layer.attention_norm, {&layer.query, &layer.key, &layer.value});
+    } else if (phase == kPrepareAttended) {
+        prepare(worker, buffers_.attended + row * query_width_, row, {&layer.attention_output});
+    } else if (phase == kFeedForwardNorm) {
+        normalise(worker, row, layer.feed_forward_norm, {&layer.gate, &layer.up});
+    } else {
+        prepare(worker, buffers_.gate + int64_t{row} * spec_.intermediate_size, row, {&layer.down});
+    }
+}
+
+template <typename RowFunction>
+void CpuStep::lay_out_once(int32_t worker, int32_t phase, int32_t count, RowFunction row_function) noexcept {
+    int32_t& laid_out = laid_out_[static_cast<std::size_t>(worker)].phase;
+    if (!own_rows_ || laid_out == phase) return;
+    for (int32_t row = 0; row < count; ++row) row_function(row);
+    laid_out = phase;
 }
 
 template <typename ItemFunction>
@@ -203,13 +228,20 @@ void CpuStep::embed(int32_t row) noexcept {
     rotary_.angles(layout_->positions[index], buffers_.angles + int64_t{row} * spec_.rope.dimensions);
 }
 
-void CpuStep::normalise(int32_t row, const float* weight, std::initializer_list<const CpuMatrix*> readers) noexcept {
-    const int64_t offset = int64_t{row} * spec_.hidden_size;
-    kernels_.rms_norm(buffers_.rows + offset, weight, spec_.hidden_size, spec_.norm_epsilon, buffers_.normed + offset);
-    prepare(buffers_.normed + offset, row, readers);
+void CpuStep::normalise(int32_t worker, int32_t row, const float* weight,
+                        std::initializer_list<const CpuMatrix*> readers) noexcept {
+    float* const normed = buffers_.normed[static_cast<std::size_t>(worker)];
+    kernels_.rms_norm(buffers_.rows + int64_t{row} * spec_.hidden_size, weight, spec_.hidden_size, spec_.norm_epsilon,
+                      normed);
+    prepare(worker, normed, row, readers);
 }
 
-void CpuStep::prepare(const float* values, int32_t slot, std::initializer_list<const CpuMatrix*> readers) noexcept {
+std::byte* CpuStep::prepared(int32_t worker, std::size_t format) const noexcept {
+    return own_rows_ ? buffers_.own_prepared[static_cast<std::size_t>(worker)][format] : buffers_.prepared[format];
+}
+
+void CpuStep::prepare(int32_t worker, const float* values, int32_t slot,
+                      std::initializer_list<const CpuMatrix*> readers) noexcept {
     for (const CpuMatrix* const* reader = readers.begin(); reader != readers.end(); ++reader) {
         const CpuMatrix& matrix = **reader;
         const bool done =
@@ -218,18 +250,18 @@ void CpuStep::prepare(const float* values, int32_t slot, std::initializer_list<c
         const ActivationFormat& format = *weights_.formats()[matrix.format].format;
         format.prepare(
             values, matrix.inputs,
-            buffers_.prepared[matrix.format] + static_cast<std::size_t>(slot) * format.row_bytes(matrix.inputs));
+            prepared(worker, matrix.format) + static_cast<std::size_t>(slot) * format.row_bytes(matrix.inputs));
     }
 }
 
-void CpuStep::multiply(const CpuMatrix& matrix, Chunking::Range outputs, int32_t token_count, float* out,
-                       int64_t out_stride) noexcept {
+void CpuStep::multiply(int32_t worker, const CpuMatrix& matrix, Chunking::Range outputs, int32_t token_count,
+                       float* out, int64_t out_stride) noexcept {
     MatmulTask task;
     task.weights = matrix.rows + static_cast<std::size_t>(outputs.first) * matrix.row_bytes;
     task.weight_row_bytes = matrix.row_bytes;
     task.input_size = matrix.inputs;
     task.row_count = outputs.count;
-    task.activations = buffers_.prepared[matrix.format];
+    task.activations = prepared(worker, matrix.format);
     task.activation_row_bytes = weights_.formats()[matrix.format].format->row_bytes(matrix.inputs);
     task.token_count = token_count;
     task.out = out + outputs.first;
@@ -237,46 +269,66 @@ void CpuStep::multiply(const CpuMatrix& matrix, Chunking::Range outputs, int32_t
     matrix.kernel->multiply(task);
 }
 
-void CpuStep::project_qkv(const CpuLayer& layer, int32_t chunk) noexcept {
+// In the order in which the matrices lie in memory.
+void CpuStep::project_qkv(int32_t worker, int32_t layer_index, int32_t chunk) noexcept {
+    const CpuLayer& layer = weights_.layers()[static_cast<std::size_t>(layer_index)];
     const int32_t rows = layout_->row_count();
-    const auto take = [&](const CpuMatrix& matrix, float* out) {
-        const Chunking chunking = cut_outputs(matrix, rows, kMostRows);
-        if (chunk < chunking.chunk_count()) {
-            multiply(matrix, chunking.range(chunk), rows, out, matrix.outputs);
-            return true;
-        }
-        chunk -= chunking.chunk_count();
-        return false;
-    };
-    take(layer.query, buffers_.queries) || take(layer.key, buffers_.keys) || take(layer.value, buffers_.values);
+    const Chunking queries = cut_outputs(layer.query, rows, kMostRows);
+    const Chunking keys = cut_heads(layer.key);
+    const int32_t key_chunk = chunk - queries.chunk_count();
+    const int32_t value_chunk = key_chunk - keys.chunk_count();
+    if (key_chunk < 0) {
+        multiply(worker, layer.query, queries.range(chunk), rows, buffers_.queries, query_width_);
+    } else if (value_chunk < 0) {
+        multiply(worker, layer.key, keys.range(key_chunk), rows, buffers_.keys, kv_width_);
+        store_keys(layer_index, keys.range(key_chunk));
+    } else {
+        const Chunking::Range values = cut_heads(layer.value).range(value_chunk);
+        multiply(worker, layer.value, values, rows, buffers_.values, kv_width_);
+        store_values(layer_index, values);
+    }
 }
 
-void CpuStep::rotate_and_store(const CpuLayer& layer, int32_t layer_index, int32_t row) noexcept {
-    const int32_t head_size = spec_.head_size;
-    float* const queries = buffers_.queries + row * query_width_;
-    float* const keys = buffers_.keys + row * kv_width_;
-    float* const values = buffers_.values + row * kv_width_;
-    if (layer.query_bias != nullptr) kernels_.add(layer.query_bias, query_width_, queries);
-    if (layer.key_bias != nullptr) kernels_.add(layer.key_bias, kv_width_, keys);
-    if (layer.value_bias != nullptr) kernels_.add(layer.value_bias, kv_width_, values);
-
-    const float* const angles = buffers_.angles + int64_t{row} * spec_.rope.dimensions;
-    const auto turn = [&](float* head, const float* norm) {
-        if (norm != nullptr) kernels_.rms_norm(head, norm, head_size, spec_.norm_epsilon, head);
-        rotary_.rotate(angles, head);
-    };
-    for (int32_t head = 0; head < spec_.head_count; ++head) turn(queries + head * head_size, layer.query_norm);
-    for (int32_t head = 0; head < spec_.kv_head_count; ++head) turn(keys + head * head_size, layer.key_norm);
-
-    const auto index = static_cast<std::size_t>(row);
-    const StepGroup& group = layout_->groups[static_cast<std::size_t>(layout_->group_of_row[index])];
+template <typename RowFunction>
+void CpuStep::for_rows_of_store(RowFunction row_function) noexcept {
     const int32_t page_tokens = store_.layout().page_tokens;
-    const int32_t position = layout_->positions[index];
-    const int32_t page = group.pages[static_cast<std::size_t>(position / page_tokens)];
-    for (int32_t head = 0; head < spec_.kv_head_count; ++head) {
-        store_.write(page, position % page_tokens, layer_index, head, keys + head * head_size,
-                     values + head * head_size, kernels_.to_half);
+    for (const StepGroup& group : layout_->groups) {
+        for (int32_t row = group.first_row; row < group.first_row + group.row_count; ++row) {
+            const int32_t position = layout_->positions[static_cast<std::size_t>(row)];
+            row_function(row, group.pages[static_cast<std::size_t>(position / page_tokens)], position % page_tokens);
+        }
     }
+}
+
+void CpuStep::store_keys(int32_t layer_index, Chunking::Range outputs) noexcept {
+    const CpuLayer& layer = weights_.layers()[static_cast<std::size_t>(layer_index)];
+    for_rows_of_store([&](int32_t row, int32_t page, int32_t position_in_page) {
+        for (int64_t first = outputs.first; first < outputs.first + outputs.count; first += spec_.head_size) {
+            float* const key = buffers_.keys + row * kv_width_ + first;
+            rotate(key, row, layer.key_bias == nullptr ? nullptr : layer.key_bias + first, layer.key_norm);
+            store_.write_key(page, position_in_page, layer_index, static_cast<int32_t>(first / spec_.head_size), key,
+                             kernels_.to_half);
+        }
+    });
+}
+
+void CpuStep::store_values(int32_t layer_index, Chunking::Range outputs) noexcept {
+    const CpuLayer& layer = weights_.layers()[static_cast<std::size_t>(layer_index)];
+    for_rows_of_store([&](int32_t row, int32_t page, int32_t position_in_page) {
+        for (int64_t first = outputs.first; first < outputs.first + outputs.count; first += spec_.head_size) {
+            float* const value = buffers_.values + row * kv_width_ + first;
+            if (layer.value_bias != nullptr) kernels_.add(layer.value_bias + first, spec_.head_size, value);
+            store_.write_value(page, position_in_page, layer_index, static_cast<int32_t>(first / spec_.head_size),
+                               value, kernels_.to_half);
+        }
+    });
+}
+
+// A projected head becomes a query or key of its row's position.
+void CpuStep::rotate(float* head, int32_t row, const float* bias, const float* norm) noexcept {
+    if (bias != nullptr) kernels_.add(bias, spec_.head_size, head);
+    if (norm != nullptr) kernels_.rms_norm(head, norm, spec_.head_size, spec_.norm_epsilon, head);
+    rotary_.rotate(buffers_.angles + int64_t{row} * spec_.rope.dimensions, head);
 }
 
 void CpuStep::attend(int32_t layer_index, int32_t worker, int32_t task_index) noexcept {
@@ -287,6 +339,7 @@ void CpuStep::attend(int32_t layer_index, int32_t worker, int32_t task_index) no
     const int32_t first_head = kv_head * heads_per_kv_head_ + within % tasks_per_kv_head_ * heads_per_task_;
     const int32_t end_head = std::min(first_head + heads_per_task_, (kv_head + 1) * heads_per_kv_head_);
 
+    const CpuLayer& layer = weights_.layers()[static_cast<std::size_t>(layer_index)];
     AttentionTask task;
     task.store = store_.data();
     task.layout = &store_.layout();
@@ -296,30 +349,34 @@ void CpuStep::attend(int32_t layer_index, int32_t worker, int32_t task_index) no
     task.scale = 1.0F / std::sqrt(static_cast<float>(spec_.head_size));
     task.scratch = buffers_.attention_scratch[static_cast<std::size_t>(worker)];
     for (int32_t row = 0; row < tile.row_count; ++row) {
-        const int64_t offset = (tile.group->first_row + tile.first_row + row) * query_width_;
+        const int32_t step_row = tile.group->first_row + tile.first_row + row;
         for (int32_t head = first_head; head < end_head; ++head) {
+            const int64_t within_row = int64_t{head} * spec_.head_size;
+            float* const values = buffers_.queries + step_row * query_width_ + within_row;
+            rotate(values, step_row, layer.query_bias == nullptr ? nullptr : layer.query_bias + within_row,
+                   layer.query_norm);
             const auto query = static_cast<std::size_t>(task.query_count++);
-            task.queries[query] = buffers_.queries + offset + int64_t{head} * spec_.head_size;
-            task.out[query] = buffers_.attended + offset + int64_t{head} * spec_.head_size;
+            task.queries[query] = values;
+            task.out[query] = buffers_.attended + step_row * query_width_ + within_row;
             task.positions[query] = tile.group->first_position + tile.first_row + row;
         }
     }
     kernels_.attend(task);
 }
 
-void CpuStep::project_onto_rows(const CpuMatrix& matrix, Chunking::Range outputs) noexcept {
+void CpuStep::project_onto_rows(int32_t worker, const CpuMatrix& matrix, Chunking::Range outputs) noexcept {
     const int32_t rows = layout_->row_count();
-    multiply(matrix, outputs, rows, buffers_.projected, spec_.hidden_size);
+    multiply(worker, matrix, outputs, rows, buffers_.projected, spec_.hidden_size);
     for (int32_t row = 0; row < rows; ++row) {
         const int64_t offset = int64_t{row} * spec_.hidden_size + outputs.first;
         kernels_.add(buffers_.projected + offset, outputs.count, buffers_.rows + offset);
     }
 }
 
-void CpuStep::gate_up(const CpuLayer& layer, Chunking::Range outputs) noexcept {
+void CpuStep::gate_up(int32_t worker, const CpuLayer& layer, Chunking::Range outputs) noexcept {
     const int32_t rows = layout_->row_count();
-    multiply(layer.gate, outputs, rows, buffers_.gate, spec_.intermediate_size);
-    multiply(layer.up, outputs, rows, buffers_.up, spec_.intermediate_size);
+    multiply(worker, layer.gate, outputs, rows, buffers_.gate, spec_.intermediate_size);
+    multiply(worker, layer.up, outputs, rows, buffers_.up, spec_.intermediate_size);
     for (int32_t row = 0; row < rows; ++row) {
         float* const gate = buffers_.gate + int64_t{row} * spec_.intermediate_size + outputs.first;
         const float* const up = buffers_.up + int64_t{row} * spec_.intermediate_size + outputs.first;
@@ -327,13 +384,14 @@ void CpuStep::gate_up(const CpuLayer& layer, Chunking::Range outputs) noexcept {
     }
 }
 
-void CpuStep::finish(int32_t wanted) noexcept {
+void CpuStep::finish(int32_t worker, int32_t wanted) noexcept {
     const int64_t row = layout_->wanted_rows[static_cast<std::size_t>(wanted)];
     const bool hidden = kind_ == OutputKind::kHidden;
-    float* const to = (hidden ? out_ : buffers_.normed) + int64_t{wanted} * spec_.hidden_size;
+    float* const to = hidden ? out_ + int64_t{wanted} * spec_.hidden_size
+                             : buffers_.normed[static_cast<std::size_t>(worker)];
     kernels_.rms_norm(buffers_.rows + row * spec_.hidden_size, weights_.output_norm(), spec_.hidden_size,
                       spec_.norm_epsilon, to);
-    if (!hidden) prepare(to, wanted, {&weights_.output()});
+    if (!hidden) prepare(worker, to, wanted, {&weights_.output()});
 }
 
 }  // namespace edgellm

@@ -18,6 +18,8 @@
 
 namespace edgellm {
 
+inline constexpr int32_t kNoPhase = -1;
+
 // How the items of a phase are cut into chunks.
 struct Chunking {
     int64_t items = 0;
@@ -58,26 +60,40 @@ private:
 
     Chunking cut_rows(int32_t row_count) const noexcept;
     Chunking cut_outputs(const CpuMatrix& matrix, int32_t token_count, int64_t most) const noexcept;
+    Chunking cut_heads(const CpuMatrix& matrix) const noexcept;
     void plan_attention();
     void plan_layer(const CpuLayer& layer);
 
     void run_layer_chunk(int32_t worker, int32_t layer, int32_t phase, int32_t chunk) noexcept;
     void embed(int32_t row) noexcept;
-    void project_qkv(const CpuLayer& layer, int32_t chunk) noexcept;
-    void rotate_and_store(const CpuLayer& layer, int32_t layer_index, int32_t row) noexcept;
+    void project_qkv(int32_t worker, int32_t layer_index, int32_t chunk) noexcept;
+    void store_keys(int32_t layer_index, Chunking::Range outputs) noexcept;
+    void store_values(int32_t layer_index, Chunking::Range outputs) noexcept;
+    void rotate(float* head, int32_t row, const float* bias, const float* norm) noexcept;
     void attend(int32_t layer_index, int32_t worker, int32_t task_index) noexcept;
-    void project_onto_rows(const CpuMatrix& matrix, Chunking::Range outputs) noexcept;
-    void gate_up(const CpuLayer& layer, Chunking::Range outputs) noexcept;
-    void finish(int32_t wanted) noexcept;
+    void project_onto_rows(int32_t worker, const CpuMatrix& matrix, Chunking::Range outputs) noexcept;
+    void gate_up(int32_t worker, const CpuLayer& layer, Chunking::Range outputs) noexcept;
+    void finish(int32_t worker, int32_t wanted) noexcept;
 
     template <typename ItemFunction>
     void for_items(const Chunking& chunking, int32_t chunk, ItemFunction item_function) noexcept;
+    // What a phase of readers reads, laid out: row by row in a phase of its own, or, of few rows, by each worker for
+    // itself before its first chunk of the readers' phase. That is the same work for each worker, and one wait less.
+    template <typename RowFunction>
+    void lay_out_once(int32_t worker, int32_t phase, int32_t count, RowFunction row_function) noexcept;
+    void lay_out_for_layer(int32_t worker, int32_t layer_index, int32_t phase, int32_t row) noexcept;
     // Normalises a row and lays it out for the readers.
-    void normalise(int32_t row, const float* weight, std::initializer_list<const CpuMatrix*> readers) noexcept;
+    void normalise(int32_t worker, int32_t row, const float* weight,
+                   std::initializer_list<const CpuMatrix*> readers) noexcept;
     // Lays values out as prepared row `slot`, once for each format among the readers.
-    void prepare(const float* values, int32_t slot, std::initializer_list<const CpuMatrix*> readers) noexcept;
-    void multiply(const CpuMatrix& matrix, Chunking::Range outputs, int32_t token_count, float* out,
+    void prepare(int32_t worker, const float* values, int32_t slot,
+                 std::initializer_list<const CpuMatrix*> readers) noexcept;
+    std::byte* prepared(int32_t worker, std::size_t format) const noexcept;
+    void multiply(int32_t worker, const CpuMatrix& matrix, Chunking::Range outputs, int32_t token_count, float* out,
                   int64_t out_stride) noexcept;
+    // Calls row_function(row, page, position in the page) for each row of the step.
+    template <typename RowFunction>
+    void for_rows_of_store(RowFunction row_function) noexcept;
 
     const ModelSpec& spec_;
     const CpuWeights& weights_;
@@ -89,6 +105,7 @@ private:
     int64_t query_width_;
     int64_t kv_width_;
     int32_t heads_per_kv_head_;
+    int64_t head_chunk_outputs_;  // of keys and values: whole heads and whole kernel tiles
 
     // The step being run.
     const StepLayout* layout_ = nullptr;
@@ -102,6 +119,11 @@ private:
     std::vector<AttentionTile> attention_tiles_;
     int32_t heads_per_task_ = 1;
     int32_t tasks_per_kv_head_ = 1;
+    bool own_rows_ = false;  // each worker lays out rows for itself
+    struct alignas(kCacheLine_bytes) LaidOut {
+        int32_t phase = kNoPhase;
+    };
+    std::vector<LaidOut> laid_out_;  // by worker: the phase whose rows it laid out last
 };
 
 }  // namespace edgellm

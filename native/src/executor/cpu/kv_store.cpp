@@ -26,24 +26,31 @@ KvStore::KvStore(const KvLayout& layout, int32_t page_count)
       memory_(store_bytes(layout, page_count), "the KV store"),
       in_use_(static_cast<std::size_t>(page_count)) {}
 
-void KvStore::write(int32_t page, int32_t position_in_page, int32_t layer, int32_t head, const float* key,
-                    const float* value, void (*to_half)(const float*, int64_t, uint16_t*) noexcept) noexcept {
+void KvStore::write_key(int32_t page, int32_t position_in_page, int32_t layer, int32_t head, const float* key,
+                        ToHalf to_half) noexcept {
     const int32_t size = layout_.head_size;
-    std::byte* keys = memory_.data() + layout_.keys_offset(page, layer, head);
-    std::byte* values = memory_.data() + layout_.values_offset(page, layer, head);
-    const std::size_t first_key = layout_.key_index(position_in_page, 0);
-    const std::size_t first_value = layout_.value_index(position_in_page, 0);
+    std::byte* const keys = memory_.data() + layout_.keys_offset(page, layer, head);
+    const std::size_t first = layout_.key_index(position_in_page, 0);
     if (layout_.type == KvType::kF16) {
         uint16_t halves[kLargestHeadSize];
         to_half(key, size, halves);
-        auto* to = reinterpret_cast<uint16_t*>(keys) + first_key;
+        auto* const to = reinterpret_cast<uint16_t*>(keys) + first;
         for (int32_t d = 0; d < size; ++d) to[d * kKeyTile] = halves[d];
-        to_half(value, size, reinterpret_cast<uint16_t*>(values) + first_value);
     } else {
-        auto* to = reinterpret_cast<float*>(keys) + first_key;
+        auto* const to = reinterpret_cast<float*>(keys) + first;
         for (int32_t d = 0; d < size; ++d) to[d * kKeyTile] = key[d];
-        std::memcpy(reinterpret_cast<float*>(values) + first_value, value,
-                    static_cast<std::size_t>(size) * sizeof(float));
+    }
+}
+
+void KvStore::write_value(int32_t page, int32_t position_in_page, int32_t layer, int32_t head, const float* value,
+                          ToHalf to_half) noexcept {
+    const int32_t size = layout_.head_size;
+    std::byte* const values = memory_.data() + layout_.values_offset(page, layer, head);
+    const std::size_t first = layout_.value_index(position_in_page, 0);
+    if (layout_.type == KvType::kF16) {
+        to_half(value, size, reinterpret_cast<uint16_t*>(values) + first);
+    } else {
+        std::memcpy(reinterpret_cast<float*>(values) + first, value, static_cast<std::size_t>(size) * sizeof(float));
     }
 }
 

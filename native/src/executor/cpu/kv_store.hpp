@@ -17,9 +17,12 @@ public:
     const KvLayout& layout() const noexcept { return layout_; }
     const std::byte* data() const noexcept { return memory_.data(); }
 
-    // Writes one head's key and value of a position. Threads may write different positions or heads at once.
-    void write(int32_t page, int32_t position_in_page, int32_t layer, int32_t head, const float* key,
-               const float* value, void (*to_half)(const float*, int64_t, uint16_t*) noexcept) noexcept;
+    // Writes one head's key, or value, of a position. Threads may write different positions or heads at once.
+    using ToHalf = void (*)(const float*, int64_t, uint16_t*) noexcept;
+    void write_key(int32_t page, int32_t position_in_page, int32_t layer, int32_t head, const float* key,
+                   ToHalf to_half) noexcept;
+    void write_value(int32_t page, int32_t position_in_page, int32_t layer, int32_t head, const float* value,
+                     ToHalf to_half) noexcept;
 
     void mark_written(int32_t page) noexcept { in_use_[static_cast<std::size_t>(page)] = true; }
     void copy(int32_t from_page, int32_t to_page, int32_t token_count) noexcept;
