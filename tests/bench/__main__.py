@@ -22,6 +22,7 @@ from tests.bench.executor_comparison import (
 from tests.bench.front_end_comparison import compare_front_ends
 from tests.bench.front_end_memory import front_end_memory
 from tests.bench.http_comparison import Finding, compare_second_turn, compare_with_direct
+from tests.bench.image_latency import measure_images as measure_image_latency
 from tests.bench.lane_comparison import compare_lanes, compare_recovery, compare_replicas
 from tests.bench.larger_shape import write_half_billion_shape
 from tests.bench.machine import CpuTicks, describe_machine
@@ -41,7 +42,7 @@ from edgellm.engines.bundle import Bundle
 from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.source import resolve
 
-SECTIONS = ("runtime", "executor", "http", "servers", "lanes", "front_end", "memory", "store", "speech")
+SECTIONS = ("runtime", "executor", "http", "servers", "lanes", "front_end", "memory", "store", "speech", "images")
 DEFAULT_ROUNDS = 7
 
 
@@ -174,6 +175,11 @@ def measure_speech(folder: Path, rounds: int) -> list[Finding]:
         return findings + measure_mixed_clients(daemon, rounds)
 
 
+def measure_images(folder: Path, rounds: int) -> list[Finding]:
+    say(f"images: {rounds} rounds")
+    return measure_image_latency(folder, rounds)
+
+
 MEASURED = {
     "executor": measure_executor,
     "http": measure_http,
@@ -183,6 +189,7 @@ MEASURED = {
     "memory": measure_memory,
     "store": measure_store,
     "speech": measure_speech,
+    "images": measure_images,
 }
 
 
