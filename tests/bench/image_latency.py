@@ -2,7 +2,7 @@
 
 The model has the shape of SmolVLM-256M-Instruct and random weights: its words mean nothing, not its cost. One token is
 generated, so that what is measured is the way to it. The second time an image is seen, with another text before it, its
-encoding is kept and its prompt is not: the difference is the tower's. Beside it stands NumPy's BLAS multiplying matrices
+encoding is kept and its prompt is not: the difference is the tower's. Beside it NumPy's BLAS multiplies matrices
 of its sizes, in 32 bits and with as many threads, without attention's softmax, norms and activations.
 """
 
