@@ -174,6 +174,18 @@ def test_several_images_count_in_their_order(client: openai.OpenAI) -> None:
     assert said(client, one, word, two)[1] == said(client, two, word, one)[1]
 
 
+def test_the_name_of_a_place_for_an_image_is_text_where_a_client_writes_it(client: openai.OpenAI) -> None:
+    told = client.chat.completions.create(
+        model=MODEL,
+        messages=[user(text_part("what is <image>"), image_part(png(1)))],
+        max_tokens=MODEL_TOKENS,
+    )
+    assert told.choices[0].message.content
+    raw = client.completions.create(model=MODEL, prompt="what is <image>", max_tokens=MODEL_TOKENS)
+    assert raw.usage is not None
+    assert raw.usage.completion_tokens == MODEL_TOKENS
+
+
 def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
     parts = [image_part(png(3)), text_part("Say it.")]
     stream: Any = client.chat.completions.create(

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from tests.http.daemon_process import MODEL, Daemon
 from tests.hub.hub_server import KNOWN_USER, HubServer
+from tests.models.tiny_vision import VISION_VARIANTS, write_vision_checkpoint
+
+from edgellm.engines.hub.named_models import NAMED_MODELS
 
 ID = "tiny-org/tiny-model"
 DEADLINE_SECONDS = 120
@@ -73,6 +76,27 @@ def test_a_failure_is_one_line_and_an_exit_code(hub: HubServer, cache: Path) -> 
     offline = edgellm("models", "add", ID, cache=cache, HF_HUB_OFFLINE="1")
     assert offline.returncode == 75
     assert "HF_HUB_OFFLINE" in offline.stderr
+
+
+def test_a_model_of_images_has_a_name_its_licence_and_its_size(hub: HubServer, cache: Path, tmp_path: Path) -> None:
+    named = NAMED_MODELS["smolvlm-256m-instruct"]
+    listed = edgellm("models", "list", cache=cache).stdout
+    assert f"{named.name}  517 MB  Apache-2.0  edgellm models add {named.name}" in listed
+    folder = write_vision_checkpoint(tmp_path / "checkpoint", VISION_VARIANTS["smolvlm"])
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    commit = hub.repository(named.repository, files).revisions["main"]
+    added = edgellm("models", "add", named.name, cache=cache)
+    assert added.returncode == 0, added.stderr
+    assert Path(added.stdout.strip()).name == commit
+    listed = edgellm("models", "list", cache=cache).stdout
+    assert f"{named.name}  517 MB  Apache-2.0  on this machine" in listed
+    shown = edgellm("models", "show", named.name, cache=cache).stdout
+    assert f"name        {named.repository}" in shown
+    assert "family      smolvlm (text and images)" in shown
+    assert edgellm("models", "remove", named.name, cache=cache).returncode == 0
+    offline = edgellm("models", "add", named.name, cache=cache, HF_HUB_OFFLINE="1")
+    assert (offline.returncode, offline.stderr.count("\n")) == (75, 1)
+    assert f"{named.repository} is not on this machine, and HF_HUB_OFFLINE forbids to fetch it" in offline.stderr
 
 
 @pytest.fixture

@@ -69,7 +69,9 @@ def run(namespace: argparse.Namespace) -> int:
 
 def _list(folder: Path, roots: list[Path], has_engine: Callable[[str], bool]) -> int:
     from edgellm.engines.catalogue import CATALOGUE, locate
+    from edgellm.engines.hub.hub_id import HubId
     from edgellm.engines.hub.hub_model import find_model
+    from edgellm.engines.hub.named_models import NAMED_MODELS
     from edgellm.engines.references import all_references
 
     for entry in CATALOGUE.values():
@@ -82,6 +84,11 @@ def _list(folder: Path, roots: list[Path], has_engine: Callable[[str], bool]) ->
         size_bytes = sum(file.size_bytes for file in entry.files)
         print(f"{entry.name}  {size_bytes / _MEGABYTE_BYTES:.0f} MB  {entry.licence}  {state}")
         print(f"    {entry.summary}")
+    for named in NAMED_MODELS.values():
+        is_here = find_model(HubId(named.repository), folder, roots) is not None
+        state = "on this machine" if is_here else f"edgellm models add {named.name}"
+        print(f"{named.name}  {named.size_bytes / _MEGABYTE_BYTES:.0f} MB  {named.licence}  {state}")
+        print(f"    {named.summary}: {named.repository}")
     listed = dict.fromkeys(reference.hub_id for root in (*roots, folder) for reference in all_references(root))
     for hub_id in listed:
         model = find_model(hub_id, folder, roots)
@@ -100,13 +107,15 @@ def _add(name: str, folder: Path, roots: list[Path]) -> int:
     from edgellm.engines import whisper_files
     from edgellm.engines.catalogue import CATALOGUE, install
     from edgellm.engines.hub.hub_id import parse_hub_id
+    from edgellm.engines.hub.named_models import NAMED_MODELS
     from edgellm.engines.references import find_reference
     from edgellm.engines.source import fetch
 
     entry, hub_id = CATALOGUE.get(name), parse_hub_id(name)
     if entry is None and (hub_id is None or Path(name).exists()):
+        known = ", ".join((*CATALOGUE, *NAMED_MODELS))
         raise UsageError(
-            f"there is no model {name!r} in the catalogue — it has: {', '.join(CATALOGUE)}; a Hugging Face id is "
+            f"there is no model {name!r} in the catalogue — it has: {known}; a Hugging Face id is "
             "ORG/NAME; a GGUF file or safetensors directory needs no adding, give its path to edgellm serve"
         )
     if entry is None and hub_id is not None and (baked := find_reference(hub_id, roots)) is not None:
@@ -212,12 +221,15 @@ def _facts_of_checkpoint(path: Path) -> dict[str, object]:
     from edgellm.engines.checkpoint import Checkpoint
     from edgellm.engines.checkpoint_names import CONFIG_FILE
     from edgellm.engines.lowering.model_config import decoder_config
+    from edgellm.engines.lowering.vision_config import is_vision_model, text_config
 
     checkpoint = Checkpoint(path)
-    config = decoder_config(path / CONFIG_FILE, checkpoint.config)
+    sees = is_vision_model(checkpoint.config)
+    values = text_config(path / CONFIG_FILE, checkpoint.config) if sees else checkpoint.config
+    config = decoder_config(path / CONFIG_FILE, values, "text_config." if sees else "")
     shapes = [located.stored.shape for located in checkpoint.tensors.values()]
     return {
-        "family": config.model_type,
+        "family": f"{checkpoint.config['model_type']} (text and images)" if sees else config.model_type,
         "parameters": f"{sum(prod(shape) for shape in shapes) / 1e6:.0f} million",
         "weights": ", ".join(sorted({located.stored.dtype for located in checkpoint.tensors.values()})),
         "context": f"{config.usable_context_length} tokens",

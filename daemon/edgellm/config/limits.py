@@ -32,3 +32,7 @@ MODEL_NAME_PATTERN = r"^[A-Za-z0-9](?:\.?[A-Za-z0-9_:/@+-])*\.?$"  # no two dots
 STORED_RESPONSES_MAX = 1_000_000
 STORED_RESPONSES_BYTES_MAX = 2**34
 CPU_LIST_PATTERN = r"^\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*$"
+
+# Processes of one worker that decode media, which its own limit does not count.
+DECODING_JOBS_MAX = 2
+DECODING_MEMORY_MIB_MAX = 1280

@@ -70,7 +70,9 @@ class WorkerLimits(Section):
     memory_max_mib: Annotated[Whole, Field(ge=1, le=limits.MEMORY_MIB_MAX)] | None = Field(
         default=None,
         description="Most memory of one worker, in MiB, without mapped files such as weights; beyond it the worker is "
-        "ended and replaced. Unset: no limit of its own.",
+        "ended and replaced. Processes that decode media of its requests do not count: there are at most "
+        f"{limits.DECODING_JOBS_MAX} at a time, each of up to {limits.DECODING_MEMORY_MIB_MAX} MiB and a "
+        "quarter of what the machine has left. Unset: no limit of its own.",
     )
     restarts_max: Annotated[Whole, Field(ge=0, le=limits.RESTARTS_MAX)] = Field(
         default=5, description="Replacements within `restart_window_seconds`; after that the replica stays down."

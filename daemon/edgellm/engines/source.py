@@ -16,6 +16,7 @@ from edgellm.engines import whisper_files
 from edgellm.engines.catalogue import CATALOGUE, file_path, install, locate
 from edgellm.engines.hub.hub_id import HubId, parse_hub_id
 from edgellm.engines.hub.hub_model import HubModel, fetch_model, find_model
+from edgellm.engines.hub.named_models import NAMED_MODELS
 from edgellm.engines.progress import ProgressCallback, ignore_progress
 from edgellm.errors import ModelSourceError
 
@@ -98,7 +99,9 @@ def resolve(
         if found is not None and found.reference.kind == whisper_files.KIND:
             raise ModelSourceError(f"{model} {WITHOUT_TEXT['asr']}: it has no engine, and no text is made with it")
         return _of_hub(found or fetch_model(hub_id, models_dir, refuse_folder, on_progress))
-    raise ModelSourceError(f"{model}: no such file or directory, nor a catalogue name (known: {', '.join(CATALOGUE)})")
+    raise ModelSourceError(
+        f"{model}: no such file or directory, nor a catalogue name (known: {', '.join((*CATALOGUE, *NAMED_MODELS))})"
+    )
 
 
 def is_fetchable(model: str) -> bool:

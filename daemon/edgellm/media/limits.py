@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from edgellm.config import limits
+
 MEBIBYTE_BYTES: Final = 2**20
 
 IMAGE_BYTES_MAX: Final = 32 * MEBIBYTE_BYTES
@@ -22,8 +24,8 @@ MEDIA_PARTS_MAX: Final = 64  # of one request
 FILES_MAX: Final = 253  # of one request: the kernel lets no more descriptors travel together
 
 DECODING_SECONDS_MAX: Final = 60.0  # for all media of a request
-DECODING_MEMORY_BYTES_MAX: Final = 1280 * MEBIBYTE_BYTES  # beside the pixels that come out
-DECODING_JOBS_MAX: Final = 2  # at a time, of one model's worker
+DECODING_MEMORY_BYTES_MAX: Final = limits.DECODING_MEMORY_MIB_MAX * MEBIBYTE_BYTES  # beside the pixels that come out
+DECODING_JOBS_MAX: Final = limits.DECODING_JOBS_MAX  # at a time, of one model's worker
 
 BYTES_MAX: Final[Mapping[str, int]] = {"image": IMAGE_BYTES_MAX, "audio": AUDIO_BYTES_MAX, "video": VIDEO_BYTES_MAX}
 

@@ -38,8 +38,10 @@ class PromptCodec:
         template_source: str | None,
         *,
         modalities: Sequence[str] = ("text",),
+        placeholders: Sequence[str] = (),
     ) -> None:
-        """``modalities`` are those that parts of messages may have.
+        """``modalities`` are those that parts of messages may have. ``placeholders`` are the tokens that a template
+        writes for them: in every other text they are text, also in raw prompts.
 
         Raises CheckpointError when the tokenizer or the template is not valid.
         """
@@ -49,7 +51,14 @@ class PromptCodec:
         if kind != "BPE":
             raise UnsupportedModelError(f"{TOKENIZER_FILE}: tokenizers of kind {kind} are not supported (BPE is)")
         self._token_length = token_length(json.loads(tokenizer_json))
-        self._guard = SpecialTextGuard(tokenizer_json, self._tokenizer)
+        self._guard = SpecialTextGuard(
+            tokenizer_json, self._tokenizer, lambda token: bool(token.special) or token.content in placeholders
+        )
+        self._raw_guard = (
+            SpecialTextGuard(tokenizer_json, self._tokenizer, lambda token: token.content in placeholders)
+            if placeholders
+            else None
+        )
         self.special_tokens = named_tokens(config)
         self.template: ChatTemplate | None = None
         self.traits: TemplateTraits | None = None
@@ -123,7 +132,11 @@ class PromptCodec:
         unicode_text(text, param)
         if check_length is not None:
             check_length(self.fewest_tokens(text))
-        ids = token_ids(self._tokenizer, text, add_special_tokens=True)
+        ids = (
+            token_ids(self._tokenizer, text, add_special_tokens=True)
+            if self._raw_guard is None
+            else self._raw_guard.encode(self._raw_guard.mark(text), add_special_tokens=True)
+        )
         bos = self._bos_token_id
         return ids[1:] if bos is not None and ids[:2] == [bos, bos] else ids
 

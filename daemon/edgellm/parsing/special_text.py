@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 # Unicode noncharacters: never part of exchanged text. Where a client sends them all the same they become U+FFFD.
 MARK = "\U0010fffe"
@@ -28,18 +29,24 @@ _RESERVED = {ord(character): "\ufffd" for character in (MARK, LITERAL_MARK, OPEN
 
 
 class SpecialTextGuard:
-    """``tokenizer_json`` is the text of tokenizer.json. Thread-safe; the second tokenizer is made when first needed."""
+    """``tokenizer_json`` is the text of tokenizer.json. Thread-safe; the second tokenizer is made when first needed.
 
-    def __init__(self, tokenizer_json: str, tokenizer: Tokenizer) -> None:
+    ``guarded`` says which tokens are control tokens: those that the tokenizer calls special, where it is left out.
+    """
+
+    def __init__(
+        self, tokenizer_json: str, tokenizer: Tokenizer, guarded: Callable[[AddedToken], bool] | None = None
+    ) -> None:
+        is_guarded = guarded or (lambda token: bool(token.special))
         self._json = tokenizer_json
         self._plain = tokenizer
         self._lock = threading.Lock()
         self._wrapped: Tokenizer | None = None
         added = list(tokenizer.get_added_tokens_decoder().values())
-        special = {token.content for token in added if token.special and token.content}
+        special = {token.content for token in added if is_guarded(token) and token.content}
         self._special = special
         # Tokens matched after normalisation could arise from text that does not contain them yet.
-        self._always_wrap = any(token.special and token.normalized for token in added) and bool(
+        self._always_wrap = any(is_guarded(token) and token.normalized for token in added) and bool(
             tokenizer.normalizer is not None
         )
         self._template_texts = _alternatives(
@@ -70,14 +77,14 @@ class SpecialTextGuard:
     def unmark(self, rendered: str) -> str:
         return rendered.replace(MARK, "").replace(LITERAL_MARK, "")
 
-    def encode(self, rendered: str) -> list[int]:
+    def encode(self, rendered: str, *, add_special_tokens: bool = False) -> list[int]:
         """Token ids of a rendered prompt; marks do not count as text."""
         if MARK not in rendered and LITERAL_MARK not in rendered and not self._always_wrap:
-            return token_ids(self._plain, rendered, add_special_tokens=False)
+            return token_ids(self._plain, rendered, add_special_tokens=add_special_tokens)
         text = rendered
         if self._template_texts is not None:
             text = self._template_texts.sub(self._wrap, text)
-        return token_ids(self._wrapped_tokenizer(), self.unmark(text), add_special_tokens=False)
+        return token_ids(self._wrapped_tokenizer(), self.unmark(text), add_special_tokens=add_special_tokens)
 
     def _wrap(self, match: re.Match[str]) -> str:
         return f"{OPEN}{match[0]}{CLOSE}" if match[0] in self._special else match[0]
@@ -85,7 +92,7 @@ class SpecialTextGuard:
     def _wrapped_tokenizer(self) -> Tokenizer:
         with self._lock:
             if self._wrapped is None:
-                self._wrapped = Tokenizer.from_str(json.dumps(_wrapped_json(json.loads(self._json))))
+                self._wrapped = Tokenizer.from_str(json.dumps(_wrapped_json(json.loads(self._json), self._special)))
             return self._wrapped
 
 
@@ -107,15 +114,15 @@ def _alternatives(texts: set[str], prefix: str = "", suffix: str = "") -> re.Pat
     return re.compile(f"{prefix}(?:{'|'.join(map(re.escape, ordered))}){suffix}", re.DOTALL)
 
 
-def _wrapped_json(tokenizer: dict[str, Any]) -> dict[str, Any]:
-    """The same tokenizer, its special tokens known under their wrapped text and by their old ids."""
+def _wrapped_json(tokenizer: dict[str, Any], special: set[str]) -> dict[str, Any]:
+    """The same tokenizer, its control tokens known under their wrapped text and by their old ids."""
     model = tokenizer["model"]
     vocabulary: dict[str, int] = dict(model["vocab"])
     merged = {"".join(merge) if isinstance(merge, list) else merge.replace(" ", "", 1) for merge in model["merges"]}
     for token in tokenizer["added_tokens"]:
-        if not token["special"]:
-            continue
         text = token["content"]
+        if text not in special:
+            continue
         token["content"] = f"{OPEN}{text}{CLOSE}"
         if text not in merged:
             vocabulary.pop(text, None)
@@ -123,5 +130,4 @@ def _wrapped_json(tokenizer: dict[str, Any]) -> dict[str, Any]:
         if model.get("unk_token") == text and text not in vocabulary:
             model["unk_token"] = token["content"]
     model["vocab"] = vocabulary
-    tokenizer["post_processor"] = None
     return tokenizer

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from edgellm.engines.bundle import CHAT_TEMPLATE_FILE, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
 from edgellm.engines.json_file import read_object, read_text_file
-from edgellm.engines.visual_part import VISUAL_FOLDER
+from edgellm.engines.visual_part import IMAGE_PLACEHOLDER, VISUAL_FOLDER
 from edgellm.errors import CheckpointError, UnsupportedModelError
 from edgellm.parsing.prompt_codec import PromptCodec
 
@@ -53,8 +53,9 @@ def _read(directory: Path) -> PromptCodec:
     config_path, template_path = directory / TOKENIZER_CONFIG_FILE, directory / CHAT_TEMPLATE_FILE
     config = read_object(config_path, MAX_CONFIG_BYTES) if config_path.exists() else {}
     template = read_text_file(template_path, MAX_CONFIG_BYTES) if template_path.exists() else None
-    modalities = ("text", "image") if (directory / VISUAL_FOLDER).is_dir() else ("text",)
+    sees = (directory / VISUAL_FOLDER).is_dir()
+    modalities, placeholders = (("text", "image"), (IMAGE_PLACEHOLDER,)) if sees else (("text",), ())
     try:
-        return PromptCodec(tokenizer_json, config, template, modalities=modalities)
+        return PromptCodec(tokenizer_json, config, template, modalities=modalities, placeholders=placeholders)
     except (CheckpointError, UnsupportedModelError) as error:
         raise type(error)(f"{directory}: {error}") from None

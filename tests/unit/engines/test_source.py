@@ -116,7 +116,7 @@ def test_an_onnx_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
-    assert "no config.json: is it a checkpoint folder?" in refusal(folder_with(tmp_path, "readme.md"), tmp_path)
+    assert "no config.json — give a checkpoint folder" in refusal(folder_with(tmp_path, "readme.md"), tmp_path)
 
 
 def test_a_folder_of_gguf_files_is_answered_with_one_of_them(tmp_path: Path) -> None:

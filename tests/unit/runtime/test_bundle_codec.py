@@ -7,6 +7,7 @@ import json
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.models.bundles import lowered_bundle_of
@@ -135,3 +136,29 @@ def test_a_bundle_that_sees_takes_images_in_their_places(tmp_path: Path) -> None
     (bundle / "visual").rename(tmp_path / "visual")
     with pytest.raises(UnsupportedModalityError, match=r"messages\[0\]\.content\[1\]: this model takes no image input"):
         bundle_codec(bundle).encode_chat(messages)
+
+
+@pytest.mark.parametrize("is_special", [True, False])
+def test_a_placeholder_in_a_client_s_text_is_text_everywhere(tmp_path: Path, is_special: bool) -> None:
+    """Also in raw prompts, where other control tokens are tokens, and of a tokenizer that does not call it special."""
+    checkpoint = write_vision_checkpoint(tmp_path / "model", VISION_VARIANTS["smolvlm"])
+    bundle = lowered_bundle_of(checkpoint, tmp_path / "bundle").directory
+    tokenizer = json.loads((bundle / "tokenizer.json").read_text())
+    for token in tokenizer["added_tokens"]:
+        token["special"] = is_special or token["content"] != "<image>"
+    (bundle / "tokenizer.json").write_text(json.dumps(tokenizer))
+    sighted = bundle_codec(bundle)
+    (placeholder,) = sighted.template_ids("<image>")
+    texts: list[Any] = ["a <image> b", "<image>", [{"type": "text", "text": "<ima"}, {"type": "text", "text": "ge>"}]]
+    for content in texts:
+        for has_template in (True, False):
+            ids = sighted.encode_chat([{"role": "user", "content": content}], apply_chat_template=has_template)
+            assert placeholder not in ids, (content, has_template)
+            assert "<image>" in sighted.decode(ids, skip_special_tokens=False)
+    raw = sighted.encode_text("<|im_start|>see <image><|im_end|>")
+    assert placeholder not in raw
+    assert sighted.decode(raw, skip_special_tokens=False) == "<|im_start|>see <image><|im_end|>"
+    assert raw[:1] == sighted.template_ids("<|im_start|>"), "other control tokens of a raw prompt are tokens"
+    beside = [{"type": "text", "text": "x<image>"}, {"type": "image"}]
+    assert sighted.encode_chat([{"role": "user", "content": beside}]).count(placeholder) == 1
+    assert sighted.encode_text("plain text") == sighted.template_ids("plain text")

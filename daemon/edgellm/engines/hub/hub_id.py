@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from edgellm.engines.hub.named_models import NAMED_MODELS
+
 DEFAULT_REVISION = "main"
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _PATTERN = re.compile(
@@ -35,8 +37,9 @@ class HubId:
 
 
 def parse_hub_id(text: str) -> HubId | None:
-    """None for what cannot be the id of a repository."""
-    match = _PATTERN.fullmatch(text)
+    """None for what is neither the id of a repository nor the name of a model that is in one."""
+    named = NAMED_MODELS.get(text)
+    match = _PATTERN.fullmatch(text if named is None else named.repository)
     if match is None or "--" in match["repository"] or ".." in text:
         return None
     return HubId(match["repository"], match["file"] or "", match["revision"] or DEFAULT_REVISION)
