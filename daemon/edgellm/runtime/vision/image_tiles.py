@@ -58,22 +58,21 @@ def tiles_of(pixels: Pixels, processing: ImageProcessing, *, resize: bool = True
 
     filter_kind = Image.Resampling(processing.resample)
 
-    def scaled(image: Image.Image, height: int, width: int, kind: Image.Resampling) -> Image.Image:
-        return image if image.size == (width, height) else image.resize((width, height), kind)
+    def scaled(image: Image.Image, height: int, width: int) -> Image.Image:
+        return image if image.size == (width, height) else image.resize((width, height), filter_kind)
 
     height, width, _ = pixels.shape
     tile = processing.image_size
     grid = grid_of(height, width, processing, resize=resize)
-    image = scaled(Image.fromarray(pixels), *_scaled_size(height, width, processing, resize=resize), filter_kind)
-    lanczos = Image.Resampling.LANCZOS
+    image = scaled(Image.fromarray(pixels), *_scaled_size(height, width, processing, resize=resize))
     if processing.splits:
-        image = scaled(image, *_cut_size(image.height, image.width, tile), lanczos)
+        image = scaled(image, *_cut_size(image.height, image.width, tile))
     squares = np.empty((grid.tile_count, tile, tile, 3), np.uint8)
     if grid.rows:
         whole = np.asarray(image)
         cut = whole.reshape(grid.rows, tile, grid.columns, tile, 3).swapaxes(1, 2)
         squares[:-1] = cut.reshape(-1, tile, tile, 3)
-    squares[-1] = np.asarray(scaled(image, tile, tile, lanczos))
+    squares[-1] = np.asarray(scaled(image, tile, tile))
     return squares
 
 
