@@ -40,6 +40,8 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     [
         (["--colour"], "unrecognized arguments: --colour"),
         (["--tensorrt", "maybe"], "argument --tensorrt: invalid choice"),
+        (["--native", ""], "argument --native: an empty text names no file or folder"),
+        (["--engines", ""], "argument --engines: an empty text names no file or folder"),
         (["--archive", ""], "argument --archive: an empty text names no file or folder"),
         (["--base", ""], "argument --base: an empty text names no image"),
         (["--builder", ""], "argument --builder: an empty text names no program"),
@@ -105,6 +107,31 @@ def test_an_archive_that_cannot_be_written_is_refused_before_the_build(
     code, line = refusal(program, capsys, "--archive", str(tmp_path / "x.tar"))
     assert code == program.EXIT_UNAVAILABLE
     assert "written by podman" in line
+
+
+@pytest.mark.usefixtures("nothing_is_built")
+def test_inputs_that_are_not_what_they_should_be_are_named(
+    program: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a folder/one").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("no module")
+    for words, said in (
+        (("--native", "nowhere"), "--native nowhere is no file"),
+        (("--native", "a folder"), "--native a folder is no file"),
+        (("--native", "text"), "--native text is no compiled module (_native.….so)"),
+        (("--engines", "nowhere"), "--engines nowhere is no folder"),
+        (("--engines", "text"), "--engines text is no folder"),
+        (("--engines", "empty"), "--engines empty is to be a folder of engine bundles, and it is empty"),
+        (
+            ("--engines", "a folder"),
+            "a folder is to be a folder of engine bundles, and one in it is none: no manifest.json",
+        ),
+    ):
+        code, line = refusal(program, capsys, *words)
+        assert code == program.EXIT_USAGE
+        assert line.endswith(said), line
 
 
 @pytest.mark.usefixtures("nothing_is_built")

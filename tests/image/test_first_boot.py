@@ -3,10 +3,13 @@ cuts in or after each step."""
 
 from __future__ import annotations
 
+import json
+import socket
 import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -125,6 +128,7 @@ def test_a_board_serves_a_client_that_paired_with_the_code_on_its_console(
         assert kept.authority_file.read_text() == (board.device.root / "etc/edgellm/tls/ca.crt").read_text()
     board.device.wait_for(lambda: board.device.unit(NOTICE, "ActiveState")["ActiveState"] == "inactive", "its end")
     assert board.device.run("test", "-e", ISSUE, check=False).code == 1
+    assert "The pairing code above holds no more: a client has paired with it." in board.device.console
     everything = board.device.journal() + board.device.journal("", "--all")
     assert code not in everything
     assert board.files_with(code) == []
@@ -255,6 +259,22 @@ def test_after_all_those_power_cuts_it_is_one_board(cut_board: BoardDevice) -> N
     assert "a pairing code is open" in status
 
 
+def test_a_code_on_the_console_goes_when_another_one_is_made_and_when_nobody_looks_after_it(
+    cut_board: BoardDevice,
+) -> None:
+    device, shown = cut_board.device, cut_board.pairing_code()
+    made = device.run("edgellm", "pair-code", "--json").output
+    device.wait_for(lambda: device.run("test", "-e", ISSUE, check=False).code == 1, "an empty login prompt")
+    device.wait_for(lambda: "holds no more: edgellm pair-code made another one." in device.console, "the console")
+    assert shown not in device.console.rpartition("holds no more")[2]
+    assert json.loads(made)["code"] not in device.console
+    device.run("edgellm", "pair-code", "--close")
+    device.run("systemctl", "restart", NOTICE)
+    assert cut_board.pairing_code() != shown
+    device.run("systemctl", "stop", NOTICE)
+    assert device.run("test", "-e", ISSUE, check=False).code == 1
+
+
 def _ssh_greeting(device: Device) -> str:
     """What the network's login prompt says before anybody has logged in, with its banner."""
     shown = ("ssh", "-v", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null")
@@ -298,3 +318,59 @@ def test_two_boards_of_one_image_share_no_secret(board: BoardDevice, make_board:
     other = make_board("second").boot()
     one, two = board.identity(), other.identity()
     assert [name for name in one if one[name] == two[name]] == []
+
+
+def test_a_board_that_gets_another_name_says_how_its_certificate_gets_it(board: BoardDevice, tmp_path: Path) -> None:
+    """Under the authority of its first boot, which paired clients trust."""
+    device, authority = board.device, board.device.read("/etc/edgellm/tls/ca.crt")
+    device.run("sh", "-c", "echo hall-3 >/etc/hostname")
+    device.reboot()
+    board.wait_until_served()
+    assert device.run("hostname").output == "hall-3\n"
+    warning = "is not for hall-3.local, as this machine is called now"
+    assert warning in device.journal(UNIT)
+    assert warning in device.run("edgellm", "doctor", check=False).output
+    before = _served_certificate(board, tmp_path, authority)
+    assert ("DNS", "hall-3.local") not in before["subjectAltName"]
+    said = device.run("edgellm", "tls", "init").output
+    assert "kept the authority" in said
+    assert "systemctl restart edgellm" in said
+    device.run("systemctl", "restart", UNIT, deadline_seconds=READY_SECONDS)
+    renewed = _served_certificate(board, tmp_path, authority)
+    assert {("DNS", "hall-3"), ("DNS", "hall-3.local"), ("IP Address", device.address)} <= {*renewed["subjectAltName"]}
+    assert renewed["serialNumber"] != before["serialNumber"]
+    assert device.read("/etc/edgellm/tls/ca.crt") == authority
+    started = device.unit(UNIT, "InvocationID")["InvocationID"]
+    assert warning not in device.run("journalctl", f"_SYSTEMD_INVOCATION_ID={started}", "--output=cat").output
+    assert warning not in device.run("edgellm", "doctor", check=False).output
+
+
+def _served_certificate(board: BoardDevice, folder: Path, authority: str) -> dict[str, Any]:
+    """As a client has it that trusts the authority."""
+    (folder / "ca.crt").write_text(authority)
+    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    with (
+        board.forwarded() as forwarded,
+        socket.create_connection(("127.0.0.1", int(forwarded.url.rpartition(":")[2])), READY_SECONDS) as connection,
+        context.wrap_socket(connection, server_hostname="127.0.0.1") as secured,
+    ):
+        return dict(secured.getpeercert() or {})
+
+
+def test_an_uninstall_takes_off_what_the_image_brought(board: BoardDevice, image: Path) -> None:
+    device = board.device
+    brought = json.loads((image / "manifest.json").read_text())["files"]
+    units = [
+        name for name in brought if name.startswith("usr/local/lib/systemd/") and name.endswith((".service", ".target"))
+    ]
+    assert any(FIRST_BOOT in name for name in units)
+    done = device.run("edgellm", "uninstall")
+    assert [name for name in units if (device.root / name).exists()] == [], done.output
+    assert [file.name for file in (device.root / WANTS).iterdir() if file.name.startswith("edgellm")] == []
+    device.run("systemctl", "daemon-reload")
+    assert device.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "edgellm*").output == ""
+    assert device.run("systemctl", "list-unit-files", "--plain", "--no-legend", "edgellm*", check=False).output == ""
+    assert (device.root / "etc/edgellm/tls/ca.key").exists()
+    device.reboot()
+    assert device.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "edgellm*").output == ""
+    assert device.run("systemctl", "--failed", "--plain", "--no-legend").output == ""

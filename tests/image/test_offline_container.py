@@ -18,7 +18,7 @@ from tests.lab.podman import Podman
 from tests.service.appliance import UNIT
 from tests.service.conftest import Say
 from tests.service.container_appliance import LAB_QUADLET, ContainerAppliance
-from tests.service.release_wheels import BROKEN
+from tests.service.release_wheels import BROKEN, NOVEL, NOVEL_SETTING
 from tests.service.upgrading import releases_of, upgrade
 from tests.unit.host.conftest import make_key
 
@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.system, pytest.mark.thorough]
 MODEL = "smollm2-135m-instruct"
 INSTALL_SECONDS = 600.0
 LATER = "0.9.0"
+EDITED = "/etc/edgellm/edgellm.toml"
 REGISTRY_PORT = 5000
 # A registry to read from: a layout of the Open Container Initiative over HTTP.
 REGISTRY = """
@@ -136,8 +137,11 @@ def test_it_installs_without_any_route_and_serves(board: ContainerAppliance, fir
 def test_a_bundle_upgrades_an_earlier_install_and_goes_back(
     board: ContainerAppliance, publisher: Publisher, images: ImageReleases, say: Say
 ) -> None:
-    publisher.bundle("later", "--image-archive", images.archive("later", LATER))
-    code, said = install(board, "later")
+    publisher.bundle("later", "--image-archive", images.archive("later", LATER, NOVEL))
+    refused, said = install(board, "later", "--mode", "venv")
+    assert refused == 78
+    assert "edgellm is installed here as a container, not as a venv — leave --mode out to upgrade it" in said
+    code, said = install(board, "later", "--mode", "container")
     assert code == 0, said
     assert board.serving_version() == LATER
     assert board.chat().status_code == 200
@@ -145,10 +149,13 @@ def test_a_bundle_upgrades_an_earlier_install_and_goes_back(
     assert listed["current"]["version"] == LATER
     assert [(one["version"], one["present"]) for one in listed["kept"]] == [(edgellm.__version__, True)]
     say(f"containers: down {listed['last']['downtime_seconds']:.1f} s in an upgrade")
+    kept = board.device.read(EDITED)
+    board.device.write(EDITED, f"{kept}# edited since\n")
     back = upgrade(board, "--rollback")
     assert back.code == 0, back.output
     assert board.serving_version() == edgellm.__version__
     assert board.chat().status_code == 200
+    assert board.device.read(EDITED) == f"{kept}# edited since\n"
 
 
 def test_a_registry_s_digest_upgrades_too(
@@ -170,8 +177,15 @@ def test_a_registry_s_digest_upgrades_too(
     assert upgraded.code == 0, upgraded.output
     assert board.serving_version() == LATER
     assert board.chat().status_code == 200
-    assert upgrade(board, "--rollback").code == 0
+    kept = board.device.read(EDITED)
+    board.device.write(EDITED, f"{NOVEL_SETTING}\n{kept}")
+    back = upgrade(board, "--rollback")
+    assert back.code == 0, back.output
     assert board.serving_version() == edgellm.__version__
+    assert f"{EDITED}: unknown key server.novelty" in back.report["refusal_of_edits"]
+    assert board.device.read(EDITED) == kept
+    assert NOVEL_SETTING in board.device.read(f"{back.report['edits_folder']}{EDITED}")
+    assert board.device.run("ls", "-A", "/etc/edgellm").output.count("coming") == 0
 
 
 def test_a_bundle_whose_image_is_broken_is_undone(

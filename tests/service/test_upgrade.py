@@ -14,6 +14,7 @@ from tests.service.upgrading import COMMAND, Upgraded, releases_of, serving_vers
 
 STEPS = ["staged", "drained", "switched", "ready", "smoke", "kept"]
 CONFIGURATION = "/etc/edgellm/edgellm.toml"
+RECORD = "/usr/local/lib/edgellm/installed.json"
 ENVIRONMENTS = "/opt/edgellm-releases"
 
 
@@ -189,6 +190,21 @@ def test_a_folder_of_wheels_is_installed_without_a_network_and_old_releases_go(
     assert appliance.chat().status_code == 200
 
 
+def test_an_uninstall_during_an_upgrade_is_refused(appliance: Appliance, releases: ReleaseWheels) -> None:
+    installed = appliance.device.read(RECORD)
+    with upgrading(appliance, releases.good("0.3.5")) as first:
+        assert first.stdout is not None
+        assert '"begun"' in first.stdout.readline()
+        refused = appliance.device.run(COMMAND, "uninstall", check=False)
+        assert refused.code == 75
+        assert "another upgrade runs on this machine (pid " in refused.output
+        assert appliance.device.read(RECORD) == installed
+        first.stdout.read()
+        assert first.wait() == 0
+    assert serving_version(appliance) == "0.3.5"
+    assert appliance.chat().status_code == 200
+
+
 def test_a_second_upgrade_at_the_same_time_is_refused(appliance: Appliance, releases: ReleaseWheels) -> None:
     with upgrading(appliance, releases.good("0.4.0")) as first:
         assert first.stdout is not None
@@ -229,6 +245,9 @@ def test_versions_below_the_floor_are_refused_by_name(appliance: Appliance, rele
 
 def test_a_service_that_was_stopped_is_upgraded_too(appliance: Appliance, releases: ReleaseWheels) -> None:
     appliance.device.run("systemctl", "stop", UNIT)
+    failed = upgrade(appliance, releases.broken("does-not-run"))
+    assert (failed.code, failed.report["result"], failed.report["serving"]) == (76, "returned", None)
+    assert failed.output.rstrip().endswith("— nothing serves: see systemctl status edgellm")
     outcome = upgrade(appliance, releases.good("0.6.0"))
     assert outcome.code == 0, outcome.output
     appliance.device.wait_for(appliance.is_active, "a server", READY_SECONDS)

@@ -71,6 +71,7 @@ def examine(namespace: argparse.Namespace) -> Iterator[Finding]:
         "system", True, f"{platform.system()} {platform.machine()}, {len(os.sched_getaffinity(0))} CPUs usable"
     )
     yield _attempt("configuration", lambda: _configuration(namespace))
+    yield from _certificate(namespace)
     yield _attempt("native runtime", _native_runtime)
     yield from _tensorrt()
     yield _attempt(RUNTIME, _runtime)
@@ -89,6 +90,20 @@ def _attempt(subject: str, check: Callable[[], str], *, needed: bool = True) -> 
 def _configuration(namespace: argparse.Namespace) -> str:
     loaded = load_from_arguments(namespace)
     return str(loaded.file or "no file; defaults and environment")
+
+
+def _certificate(namespace: argparse.Namespace) -> Iterator[Finding]:
+    """Of a server with HTTPS, where whoever asks may read it."""
+    from edgellm.service.tls import name_problem
+
+    try:
+        certificate = load_from_arguments(namespace).settings.server.tls_certificate_file
+    except EdgeLLMError:
+        return  # it is said above
+    if certificate is None or not os.access(certificate, os.R_OK):
+        return
+    problem = name_problem(certificate)
+    yield Finding("certificate", problem is None, problem or f"{certificate} is for this machine's name", needed=False)
 
 
 def _native_runtime() -> str:

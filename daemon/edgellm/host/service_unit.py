@@ -17,6 +17,7 @@ STATE_POLL_SECONDS = 0.2
 # One start of systemd's own may follow a first that failed: a port that was not free yet.
 RESTARTS_MAX = 1
 JOURNAL_LINES = 40
+SERVING_STATES = ("active", "reloading", "refreshing")
 EXIT_FORCED = "67"  # requests were cut short, or workers killed
 
 
@@ -31,7 +32,7 @@ class ServiceUnit:
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def is_active(self) -> bool:
-        return self.properties("ActiveState")["ActiveState"] == "active"
+        return self.properties("ActiveState")["ActiveState"] in SERVING_STATES
 
     def refuse_masked(self, unit: str = SERVICE) -> None:
         """Raises UpgradeError."""

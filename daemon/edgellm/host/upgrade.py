@@ -143,7 +143,7 @@ class Upgrade:
         chosen = kept[-1:] if wanted is None else [one for one in kept if wanted in (one.id, one.version)][-1:]
         if not chosen:
             if wanted in (current.id, current.version):
-                return UpgradeReport("unchanged", current.id, current.id, current.id)
+                return UpgradeReport("unchanged", current.id, current.id, self._serving(current))
             what = "no earlier release" if wanted is None else f"no release {wanted}"
             raise ReleaseSourceError(f"{what} is kept on this machine — kept are: {names}")
         self._refuse_below_floor(chosen[0].version)
@@ -160,7 +160,7 @@ class Upgrade:
                 journey = self._take(replace(journey, steps=()), Step.STAGED, lambda one: self._stage(one, None))
             except (EdgeLLMError, KeyboardInterrupt) as error:
                 return self._return(self._state.journey() or journey, Step.STAGED, _reason(error))
-        return _prepared(journey)
+        return self._prepared(journey)
 
     def abandon(self) -> UpgradeReport:
         """Undo what was begun, so that the release of before serves; only where nothing but its end is missing it is
@@ -168,7 +168,7 @@ class Upgrade:
         journey = self._state.journey()
         if journey is None:
             current = self._releases.current()
-            return UpgradeReport("unchanged", current.id, None, current.id)
+            return UpgradeReport("unchanged", current.id, None, self._serving(current))
         if journey.has_done(Step.SMOKE):
             return self._arrived(journey)
         last = journey.steps[-1][0] if journey.steps else Step.STAGED
@@ -181,7 +181,7 @@ class Upgrade:
         journey = self._state.journey()
         if journey is None:
             current = self._releases.current()
-            return UpgradeReport("unchanged", current.id, None, current.id)
+            return UpgradeReport("unchanged", current.id, None, self._serving(current))
         if journey.has_done(Step.SMOKE):
             return self._arrived(journey)
         staged = journey.to_release is not None and self._releases.is_staged(journey.to_release)
@@ -230,7 +230,11 @@ class Upgrade:
             self._edits.forget_coming()
         except (EdgeLLMError, KeyboardInterrupt) as error:
             return self._return(self._state.journey() or journey, Step.STAGED, _reason(error))
-        return _prepared(journey)
+        return self._prepared(journey)
+
+    def _prepared(self, journey: Journey) -> UpgradeReport:
+        present = journey.from_release
+        return UpgradeReport("prepared", present.id, _known(journey).id, self._serving(present))
 
     def _travel(self, journey: Journey, source: Source | None) -> UpgradeReport:
         self._state.write_journey(journey)
@@ -386,6 +390,7 @@ class Upgrade:
                 self._smoke = smoke_chat(self._paths, journey.from_release.version)
             else:
                 self._put_back(journey)
+                serving = self._serving(journey.from_release)
         except EdgeLLMError as error:
             serving, result, code = None, "down", ServiceDownError.exit_code
             reason = f"{reason or 'abandoned'}; and {journey.from_release.id} does not serve again: {error}"
@@ -414,6 +419,10 @@ class Upgrade:
         if journey.has_begun(Step.SWITCHED):
             self._edits.undo_switch(journey)
         reload_units()
+
+    def _serving(self, release: Release) -> str | None:
+        """None where it does not run: nobody has touched it."""
+        return release.id if self._unit.is_active() else None
 
     def _is_current(self, release: Release) -> bool:
         try:
@@ -453,11 +462,6 @@ class Upgrade:
 def _known(journey: Journey) -> Release:
     assert journey.to_release is not None  # noqa: S101  # staging is done
     return journey.to_release
-
-
-def _prepared(journey: Journey) -> UpgradeReport:
-    serving = journey.from_release.id
-    return UpgradeReport("prepared", serving, _known(journey).id, serving)
 
 
 def _reason(error: BaseException) -> str:

@@ -81,10 +81,14 @@ def report_line(value: Mapping[str, Any]) -> str:
             else (f"{value['step']:<9} {release}: done ({value['seconds']:.1f} s)")
         )
     beside = f"{value['to']} is beside it; " if value["result"] == "prepared" else ""
-    serves = f"{value['result']}: {beside}{value['serving'] or 'nothing'} serves"
+    serves = f"{value['result']}: {beside}{serving_line(value['serving'])}"
     if value.get("edits_folder") is None:
         return serves
     return f"{serves} {edits_line(value)}"
+
+
+def serving_line(serving: str | None) -> str:
+    return "nothing serves: see systemctl status edgellm" if serving is None else f"{serving} serves"
 
 
 def edits_line(value: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from edgellm.host.releases import Releases
 from edgellm.host.source import open_source
 from edgellm.host.target import Target
 from edgellm.host.upgrade import KEPT_RELEASES, READY_DEADLINE_SECONDS, Upgrade
-from edgellm.host.upgrade_report import StepReport, UpgradeReport, edits_line, report_line
+from edgellm.host.upgrade_report import StepReport, UpgradeReport, edits_line, report_line, serving_line
 from edgellm.host.versions import Version
 
 KEPT_RELEASES_MAX = 100
@@ -234,7 +234,7 @@ class _Output:
                 self._write(f"  | {line}")
         error: EdgeLLMError | None = None
         if report.result == "returned":
-            error = UpgradeReturnedError(f"{report.step}: {report.reason} — {report.serving} serves")
+            error = UpgradeReturnedError(f"{report.step}: {report.reason} — {serving_line(report.serving)}")
         elif report.result == "down":
             error = ServiceDownError(f"{report.step}: {report.reason} — see journalctl -u edgellm")
         if error is not None:

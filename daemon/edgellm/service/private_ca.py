@@ -17,7 +17,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from edgellm.config.regular_file import open_regular
 from edgellm.durable_file import write_durably
 from edgellm.errors import ConfigError
-from edgellm.service.tls import AUTHORITY_FILE, CERTIFICATE_BYTES_MAX, EXPIRY_WARNING_DAYS, check_certificate
+from edgellm.service.tls import (
+    AUTHORITY_FILE,
+    AUTHORITY_NAME,
+    CERTIFICATE_BYTES_MAX,
+    EXPIRY_WARNING_DAYS,
+    check_certificate,
+)
 
 CA_DAYS = 3_650
 SERVER_DAYS = 825  # the most that clients of every kind accept of a private authority
@@ -86,7 +92,7 @@ class PrivateCa:
 
     def _make_ca(self, name: str) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = _common_name(f"edgellm CA of {name}")
+        subject = _common_name(f"{AUTHORITY_NAME}{name}")
         certificate = (
             _builder(subject, subject, key, CA_DAYS)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

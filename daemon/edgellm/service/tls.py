@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import socket
 import ssl
 import stat
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from edgellm.errors import ConfigError
 EXPIRY_WARNING_DAYS = 30
 CERTIFICATE_BYTES_MAX = 2**20
 AUTHORITY_FILE = "ca.crt"
+AUTHORITY_NAME = "edgellm CA of "  # and the machine's
 PEM_BEGIN, PEM_END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 # Of OpenSSL: not valid yet, and valid no more.
@@ -47,6 +49,8 @@ class ServerCertificate:
         self.check()
         _load(self.context, self._certificate, self._key)
         _warn_of_expiry(self._certificate)
+        if problem := name_problem(self._certificate):
+            _log.warning("%s", problem)
 
 
 def check_certificate(certificate: Path, key: Path) -> None:
@@ -119,6 +123,26 @@ def _warn_of_expiry(certificate: Path) -> None:
         _log.error("the certificate %s ended on %s: clients refuse it; edgellm tls init renews it", certificate, ends)
     elif ends <= now + timedelta(days=EXPIRY_WARNING_DAYS):
         _log.warning("the certificate %s ends on %s; edgellm tls init renews it", certificate, ends)
+
+
+def name_problem(certificate: Path) -> str | None:
+    """Of a certificate of ``edgellm tls init``, which has the names of then. None where it has that of now."""
+    from cryptography import x509
+
+    try:
+        with open_regular(certificate) as stream:
+            held = x509.load_pem_x509_certificate(stream.read(CERTIFICATE_BYTES_MAX))
+        names = held.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return None
+    issuer = [str(one.value) for one in held.issuer.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+    name = f"{socket.gethostname().lower().partition('.')[0]}.local"
+    if not any(one.startswith(AUTHORITY_NAME) for one in issuer) or name in names.get_values_for_type(x509.DNSName):
+        return None
+    return (
+        f"the certificate {certificate} is not for {name}, as this machine is called now: clients that come by that "
+        "name refuse it — sudo edgellm tls init, then: sudo systemctl restart edgellm"
+    )
 
 
 def authority_beside(certificate: Path) -> Path | None:

@@ -107,6 +107,7 @@ class FakeReleases:
 
 class FakeUnit:
     fails_for = ""
+    runs = True
     disk: Disk
 
     def stop(self) -> bool:
@@ -123,7 +124,7 @@ class FakeUnit:
         return 0
 
     def is_active(self) -> bool:
-        return True
+        return self.runs
 
     def journal(self, unit: str = "", *, lines: int = 0) -> list[str]:
         return ["a line of the journal"]
@@ -141,7 +142,7 @@ class Machine:
         self.paths.configuration.parent.mkdir(parents=True)
         self.paths.configuration.write_text(BEFORE)
         self._monkeypatch = monkeypatch
-        FakeUnit.disk, FakeUnit.fails_for = self.disk, ""
+        FakeUnit.disk, FakeUnit.fails_for, FakeUnit.runs = self.disk, "", True
         monkeypatch.setattr(upgrade_module, "ServiceUnit", FakeUnit)
         monkeypatch.setattr(upgrade_module, "reload_units", lambda: None)
         monkeypatch.setattr(upgrade_module, "smoke_chat", self._smoke_chat)
@@ -283,6 +284,25 @@ def test_what_fails_is_as_if_it_had_not_been(machine: Machine, where: str) -> No
     assert machine.disk.staged == {OLD.id: OLD}
     assert machine.disk.pinned == set()
     assert machine.state.journey() is None
+
+
+def test_a_release_that_does_not_run_is_not_said_to_serve(machine: Machine) -> None:
+    """It was stopped, or had failed, before anybody asked for another one."""
+    machine.go()
+    FakeUnit.runs = False
+    machine.disk.fails_at = "prewarm"
+    reports = [
+        machine.go(NEWER),
+        machine.upgrade().back_to("1.1", keep=2),
+        machine.upgrade().resume(lambda text: Source(Kind.VENV)),
+        machine.upgrade().abandon(),
+    ]
+    machine.disk.fails_at = ""
+    reports.append(machine.upgrade(NEWER).to_source(Source(Kind.VENV), "wheel", keep=2, only_prepare=True))
+    assert [report.result for report in reports] == ["returned", *["unchanged"] * 3, "prepared"]
+    for report in reports:
+        assert report.serving is None
+        assert report_line(report.as_json()).endswith("nothing serves: see systemctl status edgellm")
 
 
 def test_when_nothing_serves_the_report_says_both_reasons(machine: Machine) -> None:

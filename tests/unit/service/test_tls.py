@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import stat
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ from edgellm.errors import ConfigError
 from edgellm.service import private_ca
 from edgellm.service.host_names import certificate_names, interface_addresses
 from edgellm.service.private_ca import CA_DAYS, SERVER_DAYS, PrivateCa
-from edgellm.service.tls import ServerCertificate, authority_beside
+from edgellm.service.tls import ServerCertificate, authority_beside, name_problem
 
 NAMES = ["board", "board.local", "127.0.0.1", "::1"]
 
@@ -142,6 +143,31 @@ def test_wrong_files_are_named(authority: PrivateCa, tmp_path: Path) -> None:
         ServerCertificate(authority.server_certificate, authority.server_key)
 
 
+def test_a_machine_that_got_another_name_since_is_said_to_have(
+    authority: PrivateCa, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority.init(certificate_names())
+    server = ServerCertificate(authority.server_certificate, authority.server_key)
+    assert (caplog.text, name_problem(authority.server_certificate)) == ("", None)
+    monkeypatch.setattr(socket, "gethostname", lambda: "Renamed.example.com")
+    server.reload()
+    assert f"{authority.server_certificate} is not for renamed.local, as this machine is called now" in caplog.text
+    assert "sudo edgellm tls init, then: sudo systemctl restart edgellm" in caplog.text
+    authority.init(certificate_names())
+    assert name_problem(authority.server_certificate) is None
+
+
+def test_names_of_certificates_of_others_are_their_owners_own(
+    authority: PrivateCa, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_ca, "AUTHORITY_NAME", "A public authority ")
+    public = PrivateCa(authority.folder / "public")
+    public.init(["api.example.com"])
+    assert name_problem(public.server_certificate) is None
+    assert name_problem(authority.ca_certificate) is None
+    assert name_problem(authority.ca_key) is None
+
+
 @pytest.mark.parametrize(("days", "level"), [(40, ""), (29, "WARNING"), (1, "ERROR")])
 def test_the_end_of_a_certificate_is_said_before_it_comes(
     days: int, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -149,7 +175,7 @@ def test_the_end_of_a_certificate_is_said_before_it_comes(
     monkeypatch.setattr(private_ca, "SERVER_DAYS", days)
     monkeypatch.setattr(private_ca, "CLOCK_SKEW", timedelta(days=2) if level == "ERROR" else timedelta())
     made = PrivateCa(tmp_path)
-    made.init(["board"])
+    made.init(certificate_names())
     ServerCertificate(made.server_certificate, made.server_key)
     assert [record.levelname for record in caplog.records] == ([level] if level else [])
 
