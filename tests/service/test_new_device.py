@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.hub.hub_server import KNOWN_USER, HubServer, hub_server
+from tests.lab.container_image import CURRENT
 from tests.lab.device import Outcome
 from tests.lab.fixtures import MakeDevice
-from tests.lab.forwarding import listen_inside
+from tests.lab.forwarding import ForwardedPort, listen_inside
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 from tests.service.appliance import ENGINES, PREWARM, READY_SECONDS, Appliance
 from tests.service.conftest import MakeAppliance
@@ -92,6 +94,20 @@ def test_the_command_of_the_host_has_the_token_too(appliance: Appliance, hub: Hu
     assert KNOWN_USER in {seen.token for seen in hub.saw("another")}
 
 
+def served_certificate(appliance: Appliance, port: int) -> str:
+    """As text. The device has no openssl: this machine's reads what comes through the port."""
+    with ForwardedPort(appliance.device, port) as forwarded:
+        pem = ssl.get_server_certificate(("127.0.0.1", int(forwarded.url.rpartition(":")[2])))
+    shown = subprocess.run(
+        ["openssl", "x509", "-noout", "-ext", "subjectAltName"],
+        input=pem,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return shown.stdout
+
+
 def host_command(
     appliance: Appliance, *words: str, folder: str = "/root", check: bool = True, **variables: str
 ) -> Outcome:
@@ -131,6 +147,47 @@ def test_files_that_root_names_are_the_host_s(appliance: Appliance) -> None:
     assert "port" in refused.output
 
 
+def test_links_and_files_in_folders_of_every_system(appliance: Appliance) -> None:
+    """Where a link leads to another folder, and where a container has such a folder of its own."""
+    device = appliance.device
+    device.run("install", "--directory", "--mode=700", "/root/links", "/root/blobs", "/opt/own models", "/srv/a:b,c")
+    device.write("/root/blobs/0", "[server]\nport = 99999\n", 0o600)
+    device.run("ln", "-s", "../blobs/0", "/root/links/linked.toml")
+    device.run("ln", "-s", "/root/links/linked.toml", "/etc/linked.toml")
+    for folder in ("/etc", "/opt/own models", "/srv/a:b,c"):
+        device.write(f"{folder}/own.toml", "[server]\nport = 99999\n", 0o600)
+    for path in ("links/linked.toml", "/etc/linked.toml", "/etc/own.toml", "/opt/own models/own.toml"):
+        refused = host_command(appliance, "config", "check", "--config", path, check=False)
+        assert (refused.code, "server.port must be at most 65535" in refused.output) == (78, True), refused.output
+    refused = host_command(appliance, "config", "check", "--config", "own.toml", folder="/srv/a:b,c", check=False)
+    assert "server.port must be at most 65535" in refused.output
+    host_command(appliance, "engine", "keygen", "/etc/edgellm/signing")
+    assert "PRIVATE KEY" in device.read("/etc/edgellm/signing")
+    made = host_command(appliance, "engine", "keygen", "/etc/signing", check=False)
+    if isinstance(appliance, ContainerAppliance):
+        said = "edgellm: /etc/signing is not there, and a container has a /etc of its own — name a file in another"
+        assert (made.code, made.output) == (64, f"{said} folder\n")
+    else:
+        assert (made.code, "PRIVATE KEY" in device.read("/etc/signing")) == (0, True)
+
+
+def test_an_installation_is_onto_the_host_whatever_its_root_is_called(appliance: Appliance) -> None:
+    device, mode = appliance.device, "container" if isinstance(appliance, ContainerAppliance) else "venv"
+    unit = "/usr/local/lib/systemd/system/edgellm-ready.target"
+    device.run("rm", unit)
+    for root in (("--root", "/"), ("--root=/",)):
+        assert "nothing changed" not in host_command(appliance, "install", "--mode", mode, *root).output
+        assert device.run("test", "-f", unit).code == 0
+        device.run("rm", unit)
+    host_command(appliance, "install", "--mode", mode)
+    device.run("install", "--directory", "/srv/board")
+    installed = host_command(appliance, "install", "--mode", mode, "--root", "../srv/board")
+    assert f"made     /srv/board{unit}" in installed.output
+    assert device.run("test", "-f", f"/srv/board{unit}").code == 0
+    refused = host_command(appliance, "install", "--mode", mode, "--root", "/nowhere", check=False)
+    assert (refused.code, "--root /nowhere is no folder" in refused.output) == (78, True)
+
+
 def test_without_words_it_helps_and_starts_nothing(appliance: Appliance) -> None:
     appliance.device.run("systemctl", "stop", "edgellm")
     helped = host_command(appliance, check=False)
@@ -144,7 +201,9 @@ def test_a_question_to_a_server_that_does_not_run_says_so(appliance: Appliance) 
         refused = host_command(appliance, verb, check=False)
         assert refused.code == 69, refused.output
         assert len(refused.output.splitlines()) == 1
-        assert "systemctl start edgellm" in refused.output or "edgellm serve" in refused.output
+        assert "systemctl start edgellm" in refused.output
+    refused = host_command(appliance, "chat", "Hello.", check=False)
+    assert (refused.code, "start one with: systemctl start edgellm" in refused.output) == (69, True)
 
 
 def test_another_user_is_told_to_be_root_where_only_root_has_the_containers(appliance: Appliance) -> None:
@@ -178,8 +237,16 @@ def test_a_chat_on_the_host_is_with_the_server_of_the_configuration(appliance: A
     assert key not in appliance.journal()
     refused = host_command(appliance, "chat", "Hello.", check=False)
     assert "401" in refused.output
+    with_url = host_command(
+        appliance, "chat", "Name the capital of France.", EDGELLM_API_KEY=key, EDGELLM_URL="https://127.0.0.1:8443"
+    )
+    assert "Paris" in with_url.output
+    device.run("install", "--directory", "--mode=700", "/root/own")
+    device.write("/root/own/key", f"{key}\n", 0o600)
+    with_file = host_command(appliance, "chat", "Name the capital of France.", "--api-key-file", "own/key")
+    assert "Paris" in with_file.output
     renewed = host_command(appliance, "tls", "init", "--name", "board.example")
-    assert "systemctl restart edgellm" in renewed.output
+    assert 'tls_key_file = "/run/credentials/edgellm.service/tls-key"' in renewed.output
     shown = subprocess.run(
         ["openssl", "x509", "-noout", "-ext", "subjectAltName"],
         input=device.read(f"{folder}/tls-certificate"),
@@ -188,8 +255,15 @@ def test_a_chat_on_the_host_is_with_the_server_of_the_configuration(appliance: A
         check=True,
     )
     assert "board.example" in shown.stdout
-    device.run("systemctl", "restart", "edgellm", deadline_seconds=READY_SECONDS)
+    pid = appliance.pid()
+    device.wait_for(lambda: "board.example" in served_certificate(appliance, 8443), "the renewed certificate")
     assert "Paris" in host_command(appliance, "chat", "Name the capital of France.", EDGELLM_API_KEY=key).output
+    host_command(appliance, "keys", "revoke", "host")
+    device.wait_for(
+        lambda: "401" in host_command(appliance, "chat", "Hello.", check=False, EDGELLM_API_KEY=key).output,
+        "the end of a revoked key",
+    )
+    assert appliance.pid() == pid
 
 
 def test_the_cause_of_a_failed_start_is_an_error_in_the_journal(appliance: Appliance) -> None:
@@ -213,3 +287,17 @@ def test_engines_that_the_service_may_not_read_are_named_with_the_way_out(applia
         lambda: appliance.state()["ExecMainStatus"] == "73", "the refusal of the server", READY_SECONDS
     )
     assert "internal error" not in appliance.journal()
+
+
+def test_an_image_that_is_gone_is_said_in_one_line(appliance: Appliance) -> None:
+    if not isinstance(appliance, ContainerAppliance):
+        return
+    appliance.device.run("systemctl", "stop", "edgellm", "edgellm-prewarm")
+    appliance.device.run("podman", "image", "untag", CURRENT)
+    for verb in ("models", "install", "keys"):
+        refused = host_command(appliance, verb, "list", check=False)
+        assert refused.code == 66
+        assert refused.output == (
+            f"edgellm: the image {CURRENT} is not on this machine — podman load --input ARCHIVE, then podman tag IMAGE "
+            f"{CURRENT}\n"
+        )

@@ -104,9 +104,11 @@ def _conversant(namespace: argparse.Namespace) -> Conversant:
         return LocalModel.from_arguments(namespace)
     from edgellm.cli.chat_over_http import Server
 
-    url, authority = namespace.url or os.environ.get(URL_VARIABLE), None
-    if not url:
-        url, authority = _own_server(namespace.config)
+    url, authority = _own_server(namespace.config)
+    named = namespace.url or os.environ.get(URL_VARIABLE)
+    if named and not _is_at(named, url):
+        authority = None
+    url = named or url
     board = _paired_board(url)
     return Server(
         url,
@@ -137,6 +139,12 @@ def _own_server(config: Path | None) -> tuple[str, Path | None]:
         return f"http://{place}", None
     authority = server.tls_authority_file or authority_beside(server.tls_certificate_file)
     return f"https://{place}", authority if authority is not None and os.access(authority, os.R_OK) else None
+
+
+def _is_at(url: str, own: str) -> bool:
+    """Whether it names the machine's own server, by whichever path."""
+    named, server = urlsplit(url), urlsplit(own)
+    return (named.scheme, named.netloc) == (server.scheme, server.netloc)
 
 
 def _paired_board(url: str) -> Board | None:

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from edgellm.cli.chat import KEY_VARIABLE
 from edgellm.errors import EdgeLLMError, UsageError
+from edgellm.host.start_command import start_command
 from edgellm.service.tls import AUTHORITY_FILE, time_problem
 
 CONNECT_SECONDS_MAX = 10.0
@@ -158,7 +159,7 @@ class Server:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise ServerAnswerError(
                 f"no server answers at {self._url.scheme}://{self._url.netloc} ({reason}) — start one with: "
-                "edgellm serve, name another with --url, or load a model here with --local"
+                f"{start_command()}, name another with --url, or load a model here with --local"
             ) from None
         except BaseException:  # an interrupt: the server must see that nobody waits any more
             connection.close()

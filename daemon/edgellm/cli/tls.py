@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgellm.host.option_types import named_path
+
+if TYPE_CHECKING:
+    from edgellm.service.private_ca import PrivateCa
 
 FOLDER_NAME = "tls"
 
@@ -38,18 +42,42 @@ def run(namespace: argparse.Namespace) -> int:
     from edgellm.service.private_ca import PrivateCa
 
     authority = PrivateCa((namespace.folder or _default_folder()).absolute())
-    if namespace.if_needed and authority.is_right_for(namespace.name):
-        print(f"kept the certificate {authority.server_certificate}")
-        return 0
     names = certificate_names(namespace.name)
     is_new = authority.init(names)
     print(f"{'made' if is_new else 'kept'} the authority {authority.ca_certificate}")
     print(f"made the certificate of {', '.join(names)}")
-    print("\nfor the configuration file (a running server takes a renewed certificate by itself):\n\n[server]")
-    print(f'tls_certificate_file = "{authority.server_certificate}"')
-    print(f'tls_key_file = "{authority.server_key}"')
+    _show_how_to_serve(authority)
     print(f"\nfor clients, with a copy of that one file:\n\nexport SSL_CERT_FILE={authority.ca_certificate}")
     return 0
+
+
+def _show_how_to_serve(authority: PrivateCa) -> None:
+    from edgellm.service.credentials import (
+        AUTHORITY,
+        AUTHORITY_FOLDER,
+        CERTIFICATE,
+        FOLDER,
+        KEY,
+        UNIT_FOLDER,
+        give_certificate,
+    )
+
+    files = {CERTIFICATE: authority.server_certificate, KEY: authority.server_key, AUTHORITY: authority.ca_certificate}
+    settings = {CERTIFICATE: "tls_certificate_file", KEY: "tls_key_file", AUTHORITY: "tls_authority_file"}
+    of_service = authority.folder == AUTHORITY_FOLDER and FOLDER.is_dir()
+    if of_service and give_certificate(authority, FOLDER):
+        print(f"put copies into {FOLDER}, which the service may read: it serves the new certificate at once, where it")
+        print("serves one already; the first one when it is started again")
+    elif of_service:
+        print(f"{FOLDER} has a certificate of another authority, which was left alone; to serve this one:\n")
+        for name, file in files.items():
+            print(f"install -m 640 -g edgellm {file} {FOLDER}/{name}")
+    else:
+        files.pop(AUTHORITY)
+    print("\nfor the configuration file", end="")
+    print(" (a running server takes a renewed certificate by itself)" if not of_service else "", end=":\n\n[server]\n")
+    for name, file in files.items():
+        print(f'{settings[name]} = "{UNIT_FOLDER / name if of_service else file}"')
 
 
 def _default_folder() -> Path:

@@ -15,6 +15,8 @@ from edgellm.host.installed_files import Change
 from edgellm.host.option_types import named_path
 from edgellm.host.target import Target
 
+CONTAINER_MARKS = ("/run/.containerenv", "/.dockerenv")  # of podman and of docker
+
 
 class TargetCommands:
     """One that fails keeps no other from being run: ``problems`` has what it said, for the end.
@@ -92,7 +94,13 @@ def target_of(namespace: argparse.Namespace) -> Target:
     root: Path = namespace.root
     if not root.is_dir():
         raise ConfigError(f"--root {root} is no folder")
-    return Target(root.resolve())
+    target = Target(root.resolve())
+    if target.is_this_system and not target.is_running_systemd and any(map(os.path.exists, CONTAINER_MARKS)):
+        raise ConfigError(
+            "this is a container, and what is changed here is gone with it — run it on the host, or give its root "
+            "with --volume=/:/host and --root=/host, as systemd/README.md has it"
+        )
+    return target
 
 
 def show_changes(changes: Iterable[Change], *, dry_run: bool) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from edgellm import errors
 from edgellm.errors import AdminAccessError, DaemonUnreachableError, EdgeLLMError
+from edgellm.host.start_command import start_command
 from edgellm.service.admin_messages import LINE_BYTES_MAX, Answer, Done, Refused, Request
 
 # What a daemon may refuse with.
@@ -36,7 +37,7 @@ def ask_daemon(path: Path, request: Request, *, deadline_seconds: float = ANSWER
     except OSError as error:
         reason = error.strerror or str(error)
         raise DaemonUnreachableError(
-            f"no daemon answers at {path} ({reason}) — is edgellm serve running, with this admin_socket?"
+            f"no daemon answers at {path} ({reason}) — start it with: {start_command()}, or give its admin_socket"
         ) from None
     try:
         answer = msgspec.json.decode(received, type=Answer)

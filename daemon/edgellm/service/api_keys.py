@@ -22,6 +22,7 @@ from edgellm.api.keys import ApiKey
 from edgellm.config.regular_file import open_regular
 from edgellm.durable_file import PRIVATE_FILE_MODE, write_durably
 from edgellm.errors import ConfigError
+from edgellm.service.credentials import UNIT_FOLDER
 from edgellm.serving.priority import Priority
 
 FILE_BYTES_MAX = 2**20
@@ -39,7 +40,9 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
     """The keys in the file, which has at least one. Raises ConfigError that names the line, never the key."""
     keys = read_keys_left(path)
     if not keys:
-        raise ConfigError(f"{path} holds no key — make one with: edgellm keys add NAME --api-keys-file {path}")
+        # Of a unit's copy the command knows the original.
+        where = "" if path.is_relative_to(UNIT_FOLDER) else f" --api-keys-file {path}"
+        raise ConfigError(f"{path} holds no key — make one with: edgellm keys add NAME{where}")
     return keys
 
 

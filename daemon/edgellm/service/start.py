@@ -24,6 +24,7 @@ from edgellm.service import logs
 from edgellm.service.access_log import AccessLog
 from edgellm.service.address import LOOPBACK, Listener, bind_host, listen
 from edgellm.service.admin_server import open_admin_socket
+from edgellm.service.credentials import CredentialSources
 from edgellm.service.host_names import own_names
 from edgellm.service.models import clear_engines, model_specs
 from edgellm.service.notify import Supervisor
@@ -57,9 +58,11 @@ def start(settings: Settings, read_anew: ReadSettings, config_file: Path | None 
     with suppress(OSError, ValueError):  # standard error that is no file
         faulthandler.enable()  # a watchdog that fires leaves where the event loop was stuck
     supervisor = Supervisor()
+    credentials = CredentialSources.of(os.environ)
+    settings = credentials.applied_to(settings)
     logs.configure(settings.log, journal=logs.goes_to_journal())
     try:
-        return _serve(settings, supervisor, read_anew, config_file)
+        return _serve(settings, supervisor, lambda: credentials.applied_to(read_anew()), config_file)
     except EdgeLLMError as error:
         supervisor.failed(with_remedy(error))
         raise
