@@ -30,6 +30,8 @@ PORT = 8000
 # Of the whole fleet, as an operator has it in a vault.
 API_KEY = "planted-key-of-the-front-desk-5d1f"
 BIN = Path(sys.executable).parent
+# Another Ansible than this environment's, such as the oldest that the collection's README names.
+ANSIBLE = Path(os.environ.get("EDGELLM_ANSIBLE_BIN") or BIN)
 RECAP = re.compile(
     r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)\s+skipped=(\d+)", re.MULTILINE
 )
@@ -172,7 +174,7 @@ class ControlHost:
     def start(self, playbook: str, *options: str) -> subprocess.Popen[str]:
         """The same, to go on meanwhile; its output comes through ``stdout``."""
         return subprocess.Popen(
-            [*self.bridge.enter(), str(BIN / "ansible-playbook"), f"edgellm.appliance.{playbook}", *options],
+            [*self.bridge.enter(), str(ANSIBLE / "ansible-playbook"), f"edgellm.appliance.{playbook}", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -260,7 +262,7 @@ class ControlHost:
         self, program: str, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*self.bridge.enter(), str(BIN / program), *arguments],
+            [*self.bridge.enter(), str(ANSIBLE / program), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -277,7 +279,7 @@ class ControlHost:
         kept = {name: os.environ[name] for name in ("LANG", "TERM", "TZ") if name in os.environ}
         return {
             **kept,
-            "PATH": f"{BIN}:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": f"{ANSIBLE}:{BIN}:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": str(self.home),
             "LC_ALL": "C.UTF-8",
             "ANSIBLE_CONFIG": str(self.folder / "ansible.cfg"),

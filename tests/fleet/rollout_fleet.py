@@ -7,6 +7,7 @@ release is one wheel and takes seconds.
 from __future__ import annotations
 
 import json
+import os
 import re
 import ssl
 import threading
@@ -18,11 +19,12 @@ from typing import Any
 
 import openai
 from tests.fleet.control_host import API_KEY, PORT, ControlHost, Played
+from tests.fleet.fleet import BUILT
 from tests.lab.bridge import Bridge
 from tests.lab.device import Device
 from tests.lab.wheels import Change, release_wheel
-from tests.service.appliance import DEPENDENCIES, Appliance
-from tests.service.release_wheels import BROKEN
+from tests.service.appliance import DEPENDENCIES, PREWARM, Appliance
+from tests.service.release_wheels import BROKEN, other_engines
 
 BOARDS = ("board1", "board2", "board3")
 GATEWAY = "gateway1"
@@ -36,7 +38,7 @@ source = "smollm2-135m-instruct"
 max_batch_size = 2
 max_kv_cache_capacity = 1024
 """
-STEPS = ("out_of_gateway", "drained", "staged", "switched", "ready", "smoke", "back_in")
+STEPS = ("staged", "out_of_gateway", "drained", "switched", "ready", "smoke", "back_in")
 DEADLINE_SECONDS = 300.0
 PAUSE_SECONDS = 0.2  # of a client between two requests: boards and playbooks share this machine
 SHORT = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4, "temperature": 0}
@@ -118,7 +120,7 @@ class RolloutFleet:
         """``source`` is a path on the control host."""
         return self.play("rollout", limit=limit, rollout_source=str(source), **variables)
 
-    def roll_out_until(self, step: str, board: str, source: Path) -> Played:
+    def roll_out_until(self, step: str, board: str, source: Path | str) -> Played:
         """To one board; the control host dies once ``step`` is done."""
         return self.control.play_until(
             self.record_file(board), f"{step} done", "rollout", variables={"rollout_source": str(source)}, limit=[board]
@@ -127,10 +129,26 @@ class RolloutFleet:
     def release(self, version: str) -> Path:
         return self._made(version, {})
 
+    def relative(self, source: Path) -> str:
+        """As somebody names it who stands where playbooks are called."""
+        return os.path.relpath(source, self.control.folder)
+
     def broken_release(self, version: str) -> Path:
         """Its service ends as soon as it is started."""
         name, change = BROKEN["ends-at-its-start"]
         return self._made(version, {name: change})
+
+    def release_of_other_engines(self, version: str, layout: int) -> Path:
+        """It needs each engine anew; ``layout`` is of its engines."""
+        return self._made(version, other_engines(layout))
+
+    def release_that_builds_nothing(self, version: str, layout: int) -> Path:
+        """It needs each engine anew, and no build of it ends well."""
+        return self._made(version, other_engines(layout) | dict([BROKEN["builds-nothing"]]))
+
+    def builds(self) -> dict[str, int]:
+        """How often each board published an engine that it built."""
+        return {name: board.device.journal(PREWARM).count(BUILT) for name, board in self.boards.items()}
 
     def _made(self, version: str, changes: Mapping[str, Change]) -> Path:
         folder = self._folder / "releases" / version
@@ -148,6 +166,10 @@ class RolloutFleet:
         file = self.record_file(board)
         value: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
         return value
+
+    def report_file(self, board: str) -> Path:
+        """Of a failure."""
+        return self.record_file(board).with_suffix(".report.txt")
 
     def steps(self, board: str) -> list[tuple[str, str]]:
         return [(one["step"], one["state"]) for one in self.record(board).get("steps", [])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.fleet.conftest import FLEET_PACKAGES
 from tests.fleet.control_host import API_KEY, FAILED, ControlHost
 from tests.fleet.fleet import CLIENT, MODELS, SERVICE, SETTINGS, SHORT_CHAT
+from tests.image.image_releases import ImageReleases
 from tests.lab.bridge import Bridge
 from tests.lab.container_image import BuiltImage
 from tests.lab.device import Device
@@ -19,6 +21,9 @@ from tests.lab.podman import Podman
 from tests.lab.rootfs import CONTAINER_DEVICE_PACKAGES, extended_rootfs
 from tests.service.conftest import Say
 from tests.service.container_appliance import LAB_QUADLET
+from tests.service.release_wheels import other_engines
+
+import edgellm
 
 pytestmark = pytest.mark.thorough
 REGISTRY_PACKAGES = ("docker-registry",)
@@ -30,6 +35,7 @@ storage:
 http:
   addr: :{REGISTRY_PORT}
 """
+LATER = "0.9.0"
 REGISTRY_IMAGE = f"registry.invalid/edgellm@sha256:{'0' * 64}"
 
 
@@ -44,14 +50,18 @@ class ContainerBoard:
 def make_board(
     container_rootfs: Path, image_archive: Path, fleet_folder: Path, bridge: Bridge, model_folder: Path
 ) -> Iterator[Callable[..., ContainerBoard]]:
-    """``make_board("name", edgellm_image=…)``: booted and bare. Podman is there, nothing of edgellm."""
+    """``make_board("name", edgellm_image=…)``: booted and bare. Podman is there, nothing of edgellm. One ``beside``
+    another is of the same control host, and has no model."""
     rootfs = extended_rootfs(container_rootfs, sorted({*FLEET_PACKAGES} - {*CONTAINER_DEVICE_PACKAGES}))
-    read_only = {f"{MODELS}/{model_folder.name}": model_folder}
     made: list[Device] = []
 
-    def make(name: str, files: Mapping[str, str] | None = None, **release: str) -> ContainerBoard:
-        control = ControlHost(fleet_folder / f"control-of-{name}", bridge)
-        control.install_collection()
+    def make(
+        name: str, files: Mapping[str, str] | None = None, beside: ContainerBoard | None = None, **release: str
+    ) -> ContainerBoard:
+        control = ControlHost(fleet_folder / f"control-of-{name}", bridge) if beside is None else beside.control
+        if beside is None:
+            control.install_collection()
+        read_only = {f"{MODELS}/{model_folder.name}": model_folder} if beside is None else {}
         device = Device(name, fleet_folder / name, rootfs, read_only=read_only, runs_containers=True, bridge=bridge)
         made.append(device)
         control.admit(device)
@@ -66,7 +76,7 @@ def make_board(
             "edgellm_api_keys": [{"name": CLIENT, "key": API_KEY}],
             "edgellm_tls": "made",
             "preflight_disk_free_min_mib": 512,
-            **release,
+            **(release if beside is None else beside.variables),
         }
         control.write_inventory(variables)
         return ContainerBoard(control, device, variables)
@@ -150,6 +160,47 @@ def test_the_board_s_container_is_in_the_table(board: ContainerBoard) -> None:
     ).output
     assert (row["ready"], row["engines"], row["image"]) == ("yes", "1", digest.strip()[: len(row["image"])])
     assert row["image"].startswith("sha256:")
+
+
+def test_an_image_that_needs_other_engines_has_one_built_for_two_boards(
+    board: ContainerBoard,
+    make_board: Callable[..., ContainerBoard],
+    container_image: BuiltImage,
+    fleet_folder: Path,
+    say: Say,
+) -> None:
+    second = make_board("quad3", beside=board)
+    devices = (board.device, second.device)
+    added = board.control.play("provision", limit=[second.device.name])
+    assert added.code == 0, added.output[-6000:]
+    assert "engines: imported" in added.output  # of the first board, which this run is not about
+    podman = Podman(fleet_folder / "release-store", container_image.images)
+    try:
+        releases = ImageReleases(podman, container_image.name, fleet_folder / "image-releases")
+        later = releases.archive("later", LATER, other_engines(2))
+    finally:
+        podman.remove()
+    before = [engines_of(device) for device in devices]
+    played = board.control.play("rollout", variables={"rollout_source": str(later), "rollout_gateways": []})
+    assert played.code == 0, f"{played.output[-6000:]}\n{second.device.journal('', '--lines=60')}"
+    for device in devices:
+        assert device.run("podman", "exec", "edgellm", "edgellm", "--version").output.split()[-1] == LATER
+    # One that each had built for itself would have another time in it.
+    brought = [engines_of(device).items() - old.items() for device, old in zip(devices, before, strict=True)]
+    assert len(brought[0]) == 1
+    assert brought[0] == brought[1]
+    say(f"rollout of an image to 2 boards, one engine built: {played.seconds:.0f} s")
+    back = board.control.play("rollback", variables={"rollout_gateways": []})
+    assert back.code == 0, back.output[-6000:]
+    assert {device.run("podman", "exec", "edgellm", "edgellm", "--version").output for device in devices} == {
+        f"edgellm {edgellm.__version__}\n"
+    }
+
+
+def engines_of(device: Device) -> dict[str, str]:
+    """The time at which each engine was built, by its key."""
+    listed = json.loads(device.run("edgellm", "engine", "list", "--json").output)
+    return {row["key"]: row["created"] for row in listed}
 
 
 def test_an_image_comes_from_a_registry_by_its_digest(

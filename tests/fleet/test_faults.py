@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 from tests.fleet.control_host import FAILED, PLAYBOOK_DEADLINE_SECONDS
-from tests.fleet.fleet import MODEL, NAMES, SETTINGS, Fleet
+from tests.fleet.fleet import MODEL, MODELS, NAMES, SERVICE, SETTINGS, Fleet
 from tests.lab.rootfs import check_output
+from tests.models.tiny_checkpoints import VARIANTS
+from tests.models.tiny_gguf import write_gguf
 from tests.service.conftest import Say
 
 SSH_PORT = 22
@@ -43,6 +46,30 @@ def test_an_archive_that_another_key_signed_is_not_imported(fleet: Fleet, say: S
     assert fleet.builds(device) == 0
     device.run("systemctl", "start", "edgellm.service")
     assert fleet.chat(device).status_code == 200
+
+
+def test_an_engine_that_is_somewhere_in_the_fleet_is_not_built_again(fleet: Fleet) -> None:
+    """For a board alone: from another board where the control host has none, else from the control host."""
+    device, limit = fleet.devices[NAMES[1]], NAMES[1:2]  # it has no model: it cannot build
+    archives = fleet.control.home / ".cache/edgellm/fleet/engines"
+    before = [fleet.builds(one) for one in fleet.devices.values()]
+    for file in archives.glob("*.archive*"):
+        file.unlink()
+    device.run("systemctl", "stop", SERVICE)
+    device.run("edgellm", "engine", "clear", "--json")
+    fetched = fleet.control.play("prewarm", limit=limit)
+    assert fetched.code == 0, fetched.output[-3000:]
+    assert list(archives.glob("*.archive"))
+
+    device.run("edgellm", "engine", "clear", "--json")
+    with fleet.control.refused_key(fleet.first), fleet.control.refused_key(fleet.devices[NAMES[2]]):
+        kept = fleet.control.play("prewarm", limit=limit)
+    assert kept.code == 0, kept.output[-3000:]
+    for played in (fetched, kept):
+        assert "engines: imported" in played.output
+    assert "HIT" in device.run("edgellm", "engine", "explain").output
+    device.run("systemctl", "start", SERVICE)
+    assert [fleet.builds(one) for one in fleet.devices.values()] == before
 
 
 @pytest.mark.thorough
@@ -108,11 +135,13 @@ def test_a_bare_device_that_fails_under_way_is_finished_by_the_next_run(fleet: F
 
 
 @pytest.mark.thorough
-def test_a_device_of_another_kind_builds_an_engine_of_its_own(fleet: Fleet) -> None:
+def test_a_device_of_another_kind_builds_an_engine_of_its_own(fleet: Fleet, tmp_path: Path) -> None:
     """One that has the engines of its kind is in the same run."""
-    device = fleet.add("dev5", fleet.model_file).boot()
-    other_profile = SETTINGS | {"models": [{"source": MODEL, "max_batch_size": 1, "max_kv_cache_capacity": 512}]}
-    fleet.write_inventory(dev5={"edgellm_settings": other_profile})
+    write_gguf(tmp_path / "little.gguf", VARIANTS["llama"], "Q8_0")
+    tmp_path.chmod(0o755)
+    device = fleet.add("dev5", {f"{MODELS}/little": tmp_path}).boot()
+    other_model = SETTINGS | {"models": [{"source": f"{MODELS}/little/little.gguf"}]}
+    fleet.write_inventory(dev5={"edgellm_settings": other_model})
     try:
         before = fleet.builds(fleet.first)
         played = fleet.control.play("provision", limit=[NAMES[0], device.name])

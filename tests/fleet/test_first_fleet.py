@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.fleet.control_host import (
+    ANSIBLE,
     BIN,
     FAILED,
     PLAYBOOK_DEADLINE_SECONDS,
@@ -31,8 +31,6 @@ pytestmark = pytest.mark.thorough
 README = (CHECKOUT / "ansible/README.md").read_text(encoding="utf-8")
 SECTION = README.partition("## The first fleet, in ten minutes")[2].partition("\n## ")[0]
 INSTALL, PROVISION, ASK = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
-# Another Ansible than this environment's, such as the oldest that the README names.
-ANSIBLE = os.environ.get("EDGELLM_ANSIBLE_BIN") or str(BIN)
 # Of the example: the network of its addresses, and what the control host has there.
 GATEWAY, PREFIX_BITS = "192.0.2.1", 24
 VAULT_PASSWORD, VAULT_KEY = "a-password-of-the-vault", "planted-key-of-the-vault-91b2"

@@ -30,6 +30,12 @@ BROKEN: Mapping[str, tuple[str, Change]] = {
         lambda text: text.replace("-> GenerationResponse:\n", "-> GenerationResponse:\n    raise RuntimeError\n", 1),
     ),
     "does-not-run": ("edgellm/cli/main.py", lambda text: f"import absent\n{text}"),
+    "builds-nothing": (
+        "edgellm/engines/native_builder.py",
+        lambda text: text.replace(
+            "        log = staging / LOG_FILE\n", '        raise BuildFailedError("built to fail")\n', 1
+        ),
+    ),
     "prepares-nothing": (
         "edgellm/cli/prewarm.py",
         lambda text: text.replace(") -> int:\n", ') -> int:\n    raise ConfigError("built to fail")\n', 1),
@@ -45,6 +51,15 @@ NOVEL: Mapping[str, Change] = {
         1,
     )
 }
+
+
+def other_engines(layout: int) -> Mapping[str, Change]:
+    """A release that takes no engine of another layout."""
+    return {
+        "edgellm/engines/fingerprint.py": lambda text: text.replace(
+            "LOWERING_VERSION = 1\n", f"LOWERING_VERSION = {layout}\n", 1
+        )
+    }
 
 
 class ReleaseWheels:

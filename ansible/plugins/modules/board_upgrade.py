@@ -17,6 +17,8 @@ short_description: Have a board go to another release, and wait for a step of it
 description:
   - Runs C(edgellm upgrade) on the board, as a unit of its own that outlives the connection, and waits until O(until) is
     done or the upgrade has ended.
+  - Until V(prepared) the release is only put beside the one that serves, until V(staged) its engines are built too.
+    Later steps take what serves out of service, and the upgrade then goes to its end.
   - With the same O(ticket) it is one upgrade, however often it is asked for; one that a power cut interrupted goes on.
   - Fails when the upgrade failed. The board then serves the release of before, unless RV(report.serving) is none.
 options:
@@ -36,9 +38,12 @@ options:
     type: int
     default: 2
   until:
-    description: The step to wait for.
+    description:
+      - The step to wait for.
+      - V(abandoned) waits for an upgrade that runs, whatever its ticket, and undoes one that was begun and does not
+        run.
     type: str
-    choices: [staged, drained, switched, ready, smoke, kept]
+    choices: [prepared, staged, drained, switched, ready, smoke, kept, abandoned]
     default: kept
   ready_seconds:
     description: How long the release may take until it is ready.
@@ -63,6 +68,12 @@ author: edgellm (@edgellm)
 """
 
 EXAMPLES = r"""
+- name: Put the release beside the one that serves
+  edgellm.appliance.board_upgrade:
+    ticket: "2026-11-30 first"
+    source: registry.example/edgellm@sha256:{{ digest }}
+    until: prepared
+
 - name: Upgrade
   edgellm.appliance.board_upgrade:
     ticket: "2026-11-30 first"
@@ -74,6 +85,10 @@ ended:
   description: Whether the upgrade is over.
   returned: success
   type: bool
+release:
+  description: Id of the release that it is about; empty before that is known.
+  returned: success
+  type: str
 steps:
   description: State (begun or done) of each step that was taken.
   returned: success
@@ -89,8 +104,9 @@ RECOVERY = "edgellm-upgrade-recover.service"
 RECOVERY_SECONDS = 120.0
 RESTARTS_MAX = 2
 OUTPUT = "/run/edgellm-rollout-upgrade.err"
-STEPS = ("staged", "drained", "switched", "ready", "smoke", "kept")
-GOOD = ("upgraded", "rolled_back", "unchanged")
+PREPARED, STAGED, ABANDONED = "prepared", "staged", "abandoned"
+STEPS = (PREPARED, STAGED, "drained", "switched", "ready", "smoke", "kept")
+GOOD = ("upgraded", "rolled_back", "unchanged", "started")
 POLL_SECONDS = 0.5
 
 
@@ -135,22 +151,25 @@ class Board:
         self._ticket, self._until = given["ticket"], given["until"]
         folder = given["state_folder"]
         self._journey, self._last = (os.path.join(folder, name) for name in ("upgrade.json", "last-upgrade.json"))
-        self._restarts_left = RESTARTS_MAX
+        self._restarts_left, self._started = RESTARTS_MAX, ""
         self._own = os.path.join(folder, "rollout.json")
 
     def run(self):
         """Ends the module."""
-        begun = self._ensure()
+        if self._until == ABANDONED:
+            self._abandon()
+        changed = self._take_over()
         deadline = time.monotonic() + self._module.params["wait_seconds"]
         while True:
             running = self._is_running()  # asked first: what it wrote at its end is then there
-            steps, report = self._steps(), self._report()
+            journey, report = read_json(self._journey), self._report()
             if report is not None and not running:
-                self._end(begun, report)
-            if steps.get(self._until) == "done":
-                self._module.exit_json(changed=begun, ended=False, steps=steps, report={})
+                self._end(changed, report)
+            steps = self._steps(journey)
+            if steps.get(self._until) == "done" and not (running and self._until in (PREPARED, STAGED)):
+                self._exit(changed, journey, steps)
             if not running and report is None:
-                begun = self._ensure() if self._may_go_on() else self._end(begun, self._refusal())
+                changed = self._go_on(journey, steps) or changed
             if time.monotonic() >= deadline:
                 self._module.fail_json(
                     msg=f"{self._until} did not come in {self._module.params['wait_seconds']} s; the upgrade goes on",
@@ -159,30 +178,49 @@ class Board:
                 )
             time.sleep(POLL_SECONDS)
 
-    def _ensure(self):
-        """Returns whether anything was started."""
+    def _take_over(self):
+        """Returns whether this ticket was written down anew: nothing that was there before is of it."""
         own = read_json(self._own)
-        if own is None or own["ticket"] != self._ticket:
-            if self._is_running():
-                raise BoardError(f"another upgrade of a rollout runs ({UNIT}) — wait until it has ended")
-            os.makedirs(os.path.dirname(self._own), mode=0o700, exist_ok=True)
-            write_json(self._own, {"ticket": self._ticket, "last_before": self._last_stamp()})
-            self._start(self._arguments())
-            return True
-        self._wait_for_recovery()
-        if self._is_running() or self._report() is not None:
+        if own is not None and own["ticket"] == self._ticket:
+            self._wait_for_recovery()
             return False
-        journey = read_json(self._journey)
-        if journey is not None:
-            self._start(["--resume"])
-        else:  # it never came to its first step, or was refused before
-            self._start(self._arguments())
+        if self._is_running():
+            raise BoardError(f"another upgrade of a rollout runs ({UNIT}) — wait until it has ended")
+        os.makedirs(os.path.dirname(self._own), mode=0o700, exist_ok=True)
+        write_json(self._own, {"ticket": self._ticket, "last_before": self._last_stamp(), "begun": False})
         return True
 
-    def _may_go_on(self):
-        """What was begun and has ended without a word was killed: it goes on, but not for ever."""
-        self._restarts_left -= 1
-        return self._restarts_left >= 0 and read_json(self._journey) is not None
+    def _go_on(self, journey, steps):
+        """Starts what comes next. What ended without a word was killed: it is started again, but not for ever."""
+        own = read_json(self._own)
+        command = None  # it never came to its first step, was cut while staging, or was refused before
+        if PREPARED in steps:
+            command = "--prewarm" if self._until == STAGED else "--resume"
+        if command == self._started:
+            self._restarts_left -= 1
+            if self._restarts_left < 0 or journey is None:
+                self._end(True, self._refusal())
+        self._started = command
+        if not own["begun"]:
+            write_json(self._own, {**own, "begun": True})
+        self._start([command] if command else self._arguments())
+        return True
+
+    def _abandon(self):
+        deadline = time.monotonic() + self._module.params["wait_seconds"]
+        self._wait_for_recovery()
+        while self._is_running():
+            if time.monotonic() >= deadline:
+                raise BoardError(f"an upgrade of a rollout runs ({UNIT}) and does not end — see journalctl -u {UNIT}")
+            time.sleep(POLL_SECONDS)
+        if read_json(self._journey) is None:
+            self._module.exit_json(changed=False, ended=True, release="", steps={}, report={})
+        code, said, error = self._module.run_command([self._module.params["command"], "upgrade", "--abandon", "--json"])
+        lines = [line for line in said.splitlines() if line.startswith("{")]
+        report = json.loads(lines[-1]) if lines else {"result": "down", "step": "abandoned", "reason": error.strip()}
+        if code != 0:
+            self._module.fail_json(msg=f"{report.get('step')}: {report.get('reason')}", report=report)
+        self._module.exit_json(changed=True, ended=True, release="", steps={}, report=report)
 
     def _wait_for_recovery(self):
         """After a power cut the board first returns to the release of before."""
@@ -192,10 +230,10 @@ class Board:
 
     def _arguments(self):
         given = self._module.params
-        keep = ["--keep", str(given["keep"])]
+        options = ["--prepare", "--keep", str(given["keep"])]
         if given["source"]:
-            return [given["source"], *keep]
-        return ["--rollback", *([given["release"]] if given["release"] else []), *keep]
+            return [given["source"], *options]
+        return ["--rollback", *([given["release"]] if given["release"] else []), *options]
 
     def _start(self, arguments):
         given = self._module.params
@@ -215,9 +253,11 @@ class Board:
         _, shown, _ = self._module.run_command(["systemctl", "is-active", unit])
         return shown.strip()
 
-    def _steps(self):
-        journey = read_json(self._journey)
-        return {} if journey is None else {one["step"]: one["state"] for one in journey["steps"]}
+    def _steps(self, journey):
+        if journey is None or not read_json(self._own)["begun"]:  # of another upgrade
+            return {}
+        prepared = {PREPARED: "done"} if journey.get("prepared") else {}
+        return {**prepared, **{one["step"]: one["state"] for one in journey["steps"]}}
 
     def _last_stamp(self):
         try:
@@ -234,7 +274,8 @@ class Board:
         stamp = self._last_stamp()
         if read_json(self._journey) is not None or stamp is None or (own is not None and stamp == own["last_before"]):
             return None
-        return read_json(self._last)
+        report = read_json(self._last)
+        return None if report["result"] == "abandoned" else report
 
     def _refusal(self):
         """Before anything was changed, or nothing was to change: the journal of the unit has its only words."""
@@ -250,13 +291,18 @@ class Board:
             "serving": "the release of before",
         }
 
-    def _end(self, begun, report):
+    def _exit(self, changed, journey, steps):
+        release = (journey["to"] or {}).get("id", "")
+        self._module.exit_json(changed=changed, ended=False, release=release, steps=steps, report={})
+
+    def _end(self, changed, report):
         good = report.get("result") in GOOD
         if not good and report.get("result") == "refused":
             os.unlink(self._own)  # nothing has changed: asked again it is tried again
         if good:
             steps = dict.fromkeys(STEPS, "done")
-            self._module.exit_json(changed=begun, ended=True, steps=steps, report=report)
+            release = report.get("to") or ""
+            self._module.exit_json(changed=changed, ended=True, release=release, steps=steps, report=report)
         self._module.fail_json(msg=f"{report.get('step')}: {report.get('reason')}", report=report)
 
 
@@ -267,7 +313,7 @@ def main():
             "source": {"type": "str"},
             "release": {"type": "str", "default": ""},
             "keep": {"type": "int", "default": 2},
-            "until": {"type": "str", "choices": list(STEPS), "default": "kept"},
+            "until": {"type": "str", "choices": [*STEPS, ABANDONED], "default": "kept"},
             "ready_seconds": {"type": "int", "default": 1800},
             "wait_seconds": {"type": "int", "default": 7200},
             "state_folder": {"type": "path", "default": "/var/lib/edgellm-host"},
@@ -276,7 +322,7 @@ def main():
         supports_check_mode=True,
     )
     if module.check_mode:
-        module.exit_json(changed=True, ended=False, steps={}, report={})
+        module.exit_json(changed=True, ended=False, release="", steps={}, report={})
     try:
         Board(module).run()
     except BoardError as error:

@@ -217,7 +217,7 @@ class Upgrade:
         journey = self._state.journey()
         if journey is not None:
             self._forget_unused(journey)
-            self._state.end_journey(report.as_json() if report else {"result": "abandoned"})
+            self._state.end_journey({**(report.as_json() if report else {}), "result": "abandoned"})
 
     # The way
 

@@ -74,7 +74,10 @@ def test_a_board_out_of_reach_stops_the_run_before_the_next_one(
     (tmp_path / "edgellm.whl").touch()
     said = run_play(tmp_path, f"edgellm.appliance.{playbook}", hosts, "-e", f"rollout_source={tmp_path}/edgellm.whl")
     assert f"[{BOARDS[0]}]: UNREACHABLE!" in said
-    assert not [name for name in BOARDS[1:] if name in said]
+    if playbook == "rollback":
+        assert not [name for name in BOARDS[1:] if name in said]
+    else:  # it asks all before it begins
+        assert "Bring boards to another release" not in said
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
@@ -95,5 +98,5 @@ def test_a_batch_of_which_one_failed_is_finished_and_no_other_begun(
 @pytest.mark.parametrize("playbook", ["rollout", "rollback"])
 def test_a_board_that_boots_does_not_end_the_run(playbook: str) -> None:
     """Ansible counts a board that is out of reach as such an error, also where that is ignored."""
-    (play,) = yaml.safe_load((COLLECTION / f"playbooks/{playbook}.yml").read_text())
-    assert "any_errors_fatal" not in play
+    for play in yaml.safe_load((COLLECTION / f"playbooks/{playbook}.yml").read_text()):
+        assert "any_errors_fatal" not in play
