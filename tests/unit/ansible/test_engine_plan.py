@@ -13,6 +13,9 @@ pytest.importorskip("ansible.errors", reason="needs Ansible: sh daemon/setup/run
 from ansible.errors import AnsibleError
 from tests.unit.ansible.collection import ROLES, plugin, program_output
 
+from edgellm.host.operator_edits import COMING
+from edgellm.host.paths import HostPaths
+
 engine_plan = plugin("filter/engine_plan").engine_plan
 archives_in = plugin("lookup/engine_archives").archives_in
 KEY = {name: name * 64 for name in "abc"}
@@ -87,3 +90,8 @@ def test_a_board_without_edgellm_says_why_it_knows_nothing() -> None:
     answer = program_output(ROLES / "engine_cache/files/engines")
     assert (answer["engines"], answer["wants"]) == ({}, [])
     assert "/usr/local/bin/edgellm" in answer["reason"]
+
+
+def test_the_configuration_to_come_is_where_an_upgrade_puts_it() -> None:
+    coming = HostPaths().configuration.with_name(COMING)
+    assert f'COMING = "{coming}"\n' in (ROLES / "engine_cache/files/engines").read_text()
