@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ import pytest
 from edgellm.cli.install import HOST_UNITS, VENV_COMMAND
 from edgellm.cli.main import main
 from edgellm.errors import ConfigError
+from edgellm.host import target_commands
 from edgellm.host.host_state import HostState
 from edgellm.host.installed_files import (
     IMAGE_MANIFEST,
@@ -601,3 +603,18 @@ def test_units_that_systemctl_fails_to_disable_are_off_all_the_same(
     assert said.startswith("edgellm: edgellm is removed, but systemctl ")
     assert said.endswith("edgellm.service ended with 1: no\n")
     assert (wants_of(target), read_record(target)) == (set(), None)
+
+
+def test_a_container_is_not_taken_for_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed into one that is thrown away is gone, and the host has nothing."""
+    mark = tmp_path / ".containerenv"
+    monkeypatch.setattr(target_commands, "CONTAINER_MARKS", (str(mark),))
+    monkeypatch.setattr(Target, "is_running_systemd", property(lambda self: False))
+    this_system, folder = argparse.Namespace(root=Path("/")), argparse.Namespace(root=tmp_path)
+    assert target_commands.target_of(this_system).is_this_system
+    mark.touch()
+    with pytest.raises(ConfigError, match=r"this is a container, .* --volume=/:/host and --root=/host"):
+        target_commands.target_of(this_system)
+    assert target_commands.target_of(folder).root == tmp_path
+    monkeypatch.setattr(Target, "is_running_systemd", property(lambda self: True))
+    assert target_commands.target_of(this_system).is_this_system  # one that runs systemd is a host

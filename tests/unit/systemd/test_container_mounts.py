@@ -43,7 +43,7 @@ def models(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("form", ["{}", "--from={}", "tiny={}"])
+@pytest.mark.parametrize("form", ["{}", "--from={}", "tiny={}", "--model=tiny={}"])
 def test_a_file_s_folder_is_shown_where_it_is(models: Path, form: str) -> None:
     assert mounts(form.format(models / "model.gguf")) == {str(models): str(models)}
 
@@ -52,6 +52,14 @@ def test_a_relative_name_is_of_the_folder_that_the_command_is_called_in(models: 
     assert mounts("models/model.gguf", here=str(tmp_path)) == {str(tmp_path): str(tmp_path), str(models): str(models)}
     assert f"--workdir={tmp_path}" in run("x", here=str(tmp_path)).stdout.splitlines()
     assert mounts("./models", here=str(models / "..")) == {str(tmp_path): str(tmp_path), str(models): str(models)}
+
+
+def test_a_relative_name_behind_a_model_s_may_be_a_link(models: Path, tmp_path: Path) -> None:
+    named = tmp_path / "named"
+    named.mkdir()
+    (named / "a=b.gguf").symlink_to(models / "model.gguf")
+    assert str(models) in mounts("tiny=a=b.gguf", here=str(named))
+    assert str(models) in mounts("a=b.gguf", here=str(named))
 
 
 def test_where_a_link_leads_is_shown_too(models: Path, tmp_path: Path) -> None:
