@@ -10,7 +10,7 @@ from tests.http.test_command import edgellm
 from tests.image.board_device import FIRST_BOOT, ISSUE, KEPT_CODE, MOMENTS, NOTICE, BoardDevice
 from tests.lab.bridge import Bridge
 from tests.lab.fixtures import MakeDevice
-from tests.service.appliance import UNIT
+from tests.service.appliance import READY_SECONDS, UNIT
 from tests.service.conftest import Say
 
 from board_image.assembly import assemble
@@ -124,3 +124,36 @@ def test_after_all_those_power_cuts_it_is_one_board_with_one_image(cut_board: Bo
     cut_board.boot()
     assert cut_board.identity() == identity
     assert cut_board.pairing_code() == first
+
+
+def test_a_board_with_a_container_that_gets_another_name_renews_its_certificate(board: BoardDevice) -> None:
+    device, warning = board.device, ", as this machine is called now"
+    assert warning not in device.journal(UNIT), "it has the name of its certificate"
+    authority = device.read("/etc/edgellm/tls/ca.crt")
+    device.run("sh", "-c", "echo hall-3 >/etc/hostname")
+    device.reboot()
+    board.wait_until_served()
+    assert f"is not for hall-3.local{warning}" in device.journal(UNIT)
+    said = device.run("edgellm", "tls", "init").output
+    assert "systemctl restart edgellm" in said
+    device.run("systemctl", "restart", UNIT, deadline_seconds=READY_SECONDS)
+    started = device.unit(UNIT, "InvocationID")["InvocationID"]
+    assert warning not in device.run("journalctl", f"_SYSTEMD_INVOCATION_ID={started}", "--output=cat").output
+    assert device.read("/etc/edgellm/tls/ca.crt") == authority
+    served = device.read("/etc/edgellm/credentials/tls-certificate")
+    assert served == device.read("/etc/edgellm/tls/server.crt")
+
+
+def test_an_uninstall_takes_off_what_the_image_brought_with_a_container(board: BoardDevice) -> None:
+    device = board.device
+    done = device.run("edgellm", "uninstall")
+    for folder in (
+        "usr/local/lib/systemd/system",
+        "usr/share/containers/systemd",
+        "etc/systemd/system/multi-user.target.wants",
+    ):
+        left = [file.name for file in (device.root / folder).glob("*edgellm*")]
+        assert left == [], done.output
+    assert device.run("podman", "ps", "--quiet").output == ""
+    device.reboot()
+    assert device.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "edgellm*").output == ""
