@@ -117,6 +117,7 @@ def make_bundle(chosen: argparse.Namespace) -> BundleManifest:
     version = _version_of(chosen)
     _check(chosen, version)
     contents = list(_contents(chosen))
+    _require_names(contents)
     made = {HOST_TOOL: _host_tool()}
     if chosen.sbom is None:
         made[SBOM] = _bill_of_materials(version, [path for name, path in contents if name.startswith(f"{WHEELS}/")])
@@ -204,13 +205,21 @@ def _beside_the_image_folder(name: str) -> Path:
     return path
 
 
+def _require_names(contents: Sequence[tuple[str, Path]]) -> None:
+    """A shell reads them, and each stands for one file."""
+    taken: dict[str, Path] = {}
+    for name, source in contents:
+        if not _NAME.fullmatch(name):
+            raise ReleaseSourceError(f"{source}: a bundle's names have letters, digits and . _ + @ - alone — rename it")
+        if name in taken:
+            raise ReleaseSourceError(
+                f"{source}: {name} would be there twice, as {taken[name]} too — rename one of them"
+            )
+        taken[name] = source
+
+
 def _put(source: Path, target: Path) -> None:
-    name = str(target)
-    if not _NAME.fullmatch(target.name):
-        raise ReleaseSourceError(f"{source}: a bundle's names have letters, digits and . _ + @ - alone — rename it")
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists():
-        raise ReleaseSourceError(f"{source}: {name} would be there twice — rename one of them")
     shutil.copyfile(source, target)
 
 

@@ -324,6 +324,16 @@ BUNDLE_MISTAKES = [
     ([*WHEELS, "--sbom", "model"], 66, "--sbom model is a folder — name the file itself"),
     ([*WHEELS, "--sbom", "edgellm.toml"], 66, "--sbom edgellm.toml is no bill of materials — give one of CycloneDX"),
     ([*WHEELS, "--sbom", "spdx.json"], 66, "--sbom spdx.json is no bill of materials — give one of CycloneDX, in JSON"),
+    (
+        [*WHEELS, "--model", "two words.gguf"],
+        66,
+        "two words.gguf: a bundle's names have letters, digits and . _ + @ - ",
+    ),
+    (
+        [*WHEELS, "--model", "model", "--model", "more/model"],
+        66,
+        "more/model/model.gguf: models/model/model.gguf would be",
+    ),
     ([*WHEELS, "--floor", ""], 66, "--floor: '' is no version"),
     ([*WHEELS, "--floor", "new"], 66, "--floor: 'new' is no version"),
     ([*WHEELS, "--floor", "0.2.1"], 66, "--floor 0.2.1 would refuse this very release, which is 0.2.0"),
@@ -348,7 +358,7 @@ UNREADABLE = ["--wheels", "--engine", "--model", "--config", "--image-archive", 
 def mistaken_inputs(tmp_path: Path) -> Path:
     make_inputs(tmp_path)
     for name in ("of-arm/edgellm-0.2.0-cp312-cp312-linux_aarch64.whl", "renamed/edgellm-0.2.0.whl", "empty.onnx"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     container_archive(tmp_path / "arm.tar", architecture="arm64", version="0.2.0")
     container_archive(tmp_path / "newer.tar", architecture="arm64", version="0.3.0")
@@ -363,10 +373,12 @@ def mistaken_inputs(tmp_path: Path) -> Path:
         "cut.tar.zst": (tmp_path / "engine.tar.zst").read_bytes()[:30],
         "pointer/model.safetensors": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
         "no.gguf": b"<html>",
+        "two words.gguf": b"GGUF",
+        "more/model/model.gguf": b"GGUF",
         "others/galaxy.yml": b"namespace: acme\nname: other\n",
         "spdx.json": b'{"spdxVersion": "SPDX-2.3"}',
     }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
     return tmp_path
 
