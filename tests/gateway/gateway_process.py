@@ -81,6 +81,7 @@ class GatewayProcess:
         facts = {"hostname": "gateway", "fqdn": "gateway.test", "all_ipv4_addresses": ["127.0.0.1"]}
         variables = {
             **self._variables,
+            "gateway_digest": "of-a-test",
             "inventory_hostname": "gateway",
             "ansible_facts": facts,
             "groups": {"edgellm": list(boards)},
@@ -104,10 +105,15 @@ class GatewayProcess:
     def reload(self) -> None:
         """As its unit does it. Returns when the new process serves."""
         assert self._process is not None
-        self.state_file.write_text(self.ask("show servers state"))
+        self.runtime("keep", str(self.socket), str(self.config), str(self.state_file))
         before = self._worker()
         self._process.send_signal(signal.SIGUSR2)
         self.wait_for(lambda: self._worker() not in ("", before), "the next process")
+
+    @staticmethod
+    def runtime(*words: str) -> None:
+        """The role's program, as HAProxy's unit calls it."""
+        subprocess.run([sys.executable, "-I", ROLE / "files/haproxy-runtime", *words], check=True)
 
     def stop(self) -> None:
         if self._process is not None:

@@ -57,6 +57,33 @@ def test_boards_are_believed_by_their_certificates(board: Board, authority: Priv
         gateway.stop()
 
 
+@pytest.mark.parametrize("way", ["reload", "start"])
+def test_tls_and_port_of_a_board_come_from_the_configuration_and_who_is_out_from_before(
+    board: Board, authority: PrivateCa, tmp_path: Path, way: str
+) -> None:
+    """Each was brought back by HAProxy's own state file: without TLS at the earlier port, a board was lost."""
+    out, believed = "board-of-before", authority.ca_certificate.read_text()
+    address, port = board.address
+    gateway = started(tmp_path, {board.name: (address, port + 1), out: (address, port)})
+    try:
+        gateway.wait_for(lambda: gateway.statuses() == {board.name: "DOWN", out: "DOWN"}, "the checks")
+        assert gateway.board_module(name=out, state="out")["status"] == "MAINT"
+        gateway.configure({board.name: (address, port), out: (address, port)}, gateway_board_authorities=believed)
+        if way == "reload":
+            gateway.reload()
+        else:
+            gateway.stop()
+            gateway.runtime("adapt", str(gateway.config), str(gateway.state_file))
+            gateway.start()
+        gateway.wait_for(lambda: gateway.statuses() == {board.name: "UP", out: "MAINT"}, "the board over TLS")
+        assert chat(gateway.url, KEYS["alice"]).status_code == 200
+        gateway.configure({out: (address, port), board.name: (address, port)}, gateway_board_authorities="")
+        gateway.reload()
+        gateway.wait_for(lambda: gateway.statuses() == {board.name: "DOWN", out: "MAINT"}, "a check without TLS")
+    finally:
+        gateway.stop()
+
+
 def test_statistics_and_metrics_ask_for_the_password(gateway_tools: None, tmp_path: Path) -> None:
     made = subprocess.run(["openssl", "passwd", "-6", PASSWORD], capture_output=True, text=True, check=True)
     nowhere = {"board-7": ("127.0.0.1", 9)}
