@@ -288,9 +288,14 @@ TEST(a_failed_step_fails_everything_and_the_engine_says_so) {
     PartsWanted wanted;
     wanted.max_batch_size = 2;
     script->fail_at_step = 5;
+    std::atomic<bool> all_submitted{false};
+    script->before_step = [&] {
+        while (script->steps == script->fail_at_step && !all_submitted) std::this_thread::yield();
+    };
     const auto engine = make_engine(script, wanted);
     std::vector<std::shared_ptr<RequestHandle>> handles;
     for (int32_t i = 0; i < 5; ++i) handles.push_back(engine->submit(make_request({i}, 100)));
+    all_submitted = true;
     for (const auto& handle : handles) {
         CHECK_THROWS(handle->get(), edgellm::ExecutorError, "failed worker");
         CHECK(read_all(*handle->stream()).back().reason == FinishReason::kError);
