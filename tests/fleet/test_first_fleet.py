@@ -124,10 +124,10 @@ def newcomer(three_boards: tuple[Newcomer, dict[str, Device]], wheels: Path) -> 
         edgellm_wheels=str(wheels),
         preflight_board_required=False,
         preflight_disk_free_min_mib=512,
-        edgellm_settings=SETTINGS,
+        edgellm_settings={"server": SETTINGS["server"]},
     )
     for kind in ("orin", "thor"):
-        one.edits(f"group_vars/{kind}.yml", edgellm_settings=SETTINGS)
+        one.edits(f"group_vars/{kind}.yml", edgellm_settings_models={"models": SETTINGS["models"]})
     known = one.types("\n".join(f"ssh {USER}@{address} true" for address in addresses_of_the_example().values()))
     assert known.code == 0, known.output
     return one

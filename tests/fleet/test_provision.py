@@ -173,7 +173,7 @@ def test_a_certificate_and_a_token_from_a_vault_are_never_printed(fleet: Fleet, 
 @pytest.mark.thorough
 def test_a_board_s_own_keys_and_certificate_come_to_the_control_host(fleet: Fleet) -> None:
     device = fleet.devices[NAMES[2]]
-    own = {"edgellm_api_keys": [], "edgellm_clients": ["till"], "edgellm_tls": "made"}
+    own = {"edgellm_api_keys": [], "edgellm_clients": ["till", "kiosk"], "edgellm_tls": "made"}
     device.run("hostname", FACTORY_NAME)
     played = fleet.control.play("provision", "-vvv", variables=own, limit=NAMES[2:])
     device.run("hostname", device.name)
@@ -187,6 +187,38 @@ def test_a_board_s_own_keys_and_certificate_come_to_the_control_host(fleet: Flee
     assert fleet.control.ask(device, "/v1/models", key=key, authority=authority, named=device.name).status_code == 200
     with pytest.raises(httpx.TransportError):
         fleet.control.ask(device, "/v1/models", key=key)
+
+    # Who leaves the variables has no key any more; one that the board's own administrator made holds on.
+    def answer(client_key: str) -> int:
+        return fleet.control.ask(device, "/v1/models", key=client_key, authority=authority).status_code
+
+    gone = (kept / "keys" / device.name / "kiosk").read_text().strip()
+    with_file = ("env", "EDGELLM_SERVER_API_KEYS_FILE=/etc/edgellm/credentials/api-keys")
+    made = device.run(*with_file, "edgellm", "keys", "add", "administrator").output
+    administrators = next(line for line in made.splitlines() if line.startswith("edgellm-"))
+    device.wait_for(lambda: answer(administrators) == 200, "the key to hold")
+    assert [answer(one) for one in (gone, API_KEY)] == [200, 401]
+    name = "llm.example.org"
+    fewer = fleet.control.play(
+        "provision", variables=own | {"edgellm_clients": ["till"], "edgellm_tls_names": [name]}, limit=NAMES[2:]
+    )
+    assert fewer.code == 0, fewer.output[-3000:]
+    device.wait_for(lambda: answer(gone) == 401, "the key to be revoked")
+    assert [answer(one) for one in (key, administrators)] == [200, 200]
+    assert not (kept / "keys" / device.name / "kiosk").exists()
+    # The certificate of before had not the further name.
+    assert fleet.control.ask(device, "/v1/models", key=key, authority=authority, named=name).status_code == 200
+    again = fleet.control.play(
+        "provision", variables=own | {"edgellm_clients": ["till"], "edgellm_tls_names": [name]}, limit=NAMES[2:]
+    )
+    assert again.recap[device.name].changed == 0, again.changed_tasks
+    alone = {"edgellm_clients": ["till"], "edgellm_other_keys_revoked": True}
+    told = fleet.control.play("provision", variables=own | alone, limit=NAMES[2:])
+    assert told.code == 0, told.output[-3000:]
+    device.wait_for(lambda: answer(administrators) == 401, "the key to be revoked")
+    assert answer(key) == 200
     back = fleet.control.play("provision", limit=NAMES[2:])
     assert back.code == 0, back.output[-3000:]
     assert fleet.chat(device).status_code == 200
+    assert fleet.chat(device, key=key).status_code == 401
+    assert device.run("ls", "/etc/edgellm/credentials").output.split() == ["api-keys"]

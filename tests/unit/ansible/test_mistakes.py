@@ -17,6 +17,9 @@ pytest.importorskip("ansible.errors", reason="needs Ansible: sh daemon/setup/run
 
 from tests.unit.ansible.collection import COLLECTION, ROLES, plugin
 
+from edgellm.errors import ConfigError
+from edgellm.service.api_keys import read_keys
+
 PLAYBOOKS = sorted(file.stem for file in (COLLECTION / "playbooks").glob("*.yml"))
 GROUPS = {"gateway": "gateway", "observability": "observability"}  # the others: edgellm
 DEADLINE_SECONDS = 120.0
@@ -24,7 +27,9 @@ FAILED = 2
 # Nothing listens there; a board that is asked for something would be out of reach.
 NOWHERE = {"ansible_host": "127.0.0.1", "ansible_port": 9}
 HERE = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "ansible_become": False}
-variables = plugin("filter/variables")
+variables = plugin("plugin_utils/variables")
+settings = plugin("filter/settings")
+api_keys = plugin("filter/api_keys")
 wheel_set = plugin("lookup/wheel_set")
 
 
@@ -62,7 +67,10 @@ def test_every_playbook_looks_at_inventory_and_variables_first(playbook: str) ->
     looks = {"name": "edgellm.appliance.preflight", "tasks_from": "inventory"}
     assert (first["ansible.builtin.import_role"], first["vars"]) == (looks, {"preflight_group": group})
     assert (first["tags"], play["gather_facts"]) == (["always"], False)
-    assert {one["hosts"] for one in (play, *more)} == {f"{{{{ groups['{group}'] | default(['localhost'], true) }}}}"}
+    # The first play of provision finds out which boards are to be started anew.
+    assert {one["hosts"] for one in (play, *more)} - {"edgellm_to_restart"} == {
+        f"{{{{ groups['{group}'] | default(['localhost'], true) }}}}"
+    }
 
 
 @pytest.mark.parametrize("playbook", ["gateway", "rollout"])
@@ -94,7 +102,8 @@ def test_what_the_readme_names_can_be_set() -> None:
     roles = "|".join(role.name for role in ROLES.iterdir())
     named = set(re.findall(rf"\b((?:{roles})_\w+)", (COLLECTION / "README.md").read_text(encoding="utf-8")))
     assert {"rollout_batches", "gateway_board_tls_name", "edgellm_api_keys"} <= named
-    assert named - {"gateway_board"} <= variables.settable_variables()  # that one is a module
+    parts = {name for name in named if variables.SETTINGS_PART.fullmatch(name)}
+    assert named - {"gateway_board"} - parts <= variables.settable_variables()  # the first is a module
 
 
 def test_what_roles_make_for_themselves_is_no_mistake() -> None:
@@ -151,3 +160,111 @@ def test_a_release_says_what_machines_it_is_for(tmp_path: Path, wheel: str, pyth
     (tmp_path / wheel).touch()
     release = wheel_set.release_of(tmp_path)
     assert (release["wheel"], release["python"], release["architecture"]) == (wheel, python, architecture)
+
+
+def words_of_roles() -> list[tuple[str, list[str]]]:
+    """Variables that are a word, with their choices."""
+    described = variables.described_options()
+    return [
+        (name, option.get("choices") or []) for name, option in described.items() if option["type"] in ("str", "path")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "choices"), words_of_roles(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_word_that_yaml_took_for_a_switch_is_refused_with_what_to_write(name: str, choices: list[str]) -> None:
+    (said,) = variables.value_mistakes({name: False})
+    assert said.startswith(f"{name}: YAML has read a bare word as false")
+    assert f'write "{"off" if "off" in choices else "no" if "no" in choices else "off"}"' in said
+    assert variables.value_mistakes({name: "off"}) == []
+    assert variables.value_mistakes({name: "{{ whatever }}"}) == []
+
+
+def test_words_within_lists_and_rows_and_numbers_are_told_too() -> None:
+    given = {
+        "edgellm_api_keys": [{"name": True, "key": "of sixteen letters"}],
+        "gateway_names": ["llm.example.org", False],
+        "preflight_python_min": 3.10,
+        "device_power_mode": 0,
+        "edgellm_mdns": False,
+    }
+    said = variables.value_mistakes(given)
+    assert [line.partition(":")[0] for line in said] == [
+        "edgellm_api_keys, row 1, name",
+        "gateway_names, row 2",
+        "preflight_python_min",
+    ]
+    assert '"3.1"' in said[2]
+
+
+def test_what_yaml_made_of_words_is_told_before_any_board_is_asked(tmp_path: Path) -> None:
+    given = {"edgellm_tls": False, "edgellm_gpu": False, "device_desktop": False}
+    said = fail(tmp_path, "provision", {"edgellm": {"hosts": {"board1": {**NOWHERE, **given}}}})
+    for name, word in (("edgellm_tls", "off"), ("edgellm_gpu", "no"), ("device_desktop", "off")):
+        assert (
+            f'{name}: YAML has read a bare word as false, and a word is wanted: write "{word}" with its quotes' in said
+        )
+    assert "UNREACHABLE" not in said
+
+
+def test_settings_of_two_groups_are_refused_with_both_named_and_parts_are_laid_over_each_other(tmp_path: Path) -> None:
+    settings = {"server": {"host": "0.0.0.0", "port": 8001}}
+    hosts = {"board1": NOWHERE}
+    inventory = {
+        "edgellm": {"children": {"orin": {"hosts": hosts}}, "vars": {"edgellm_settings": settings}},
+        "orin": {"vars": {"edgellm_settings_b": {"models": []}}},
+    }
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/orin.yml").write_text("edgellm_settings: {models: []}\n")
+    said = fail(tmp_path, "provision", inventory)
+    assert "edgellm_settings is set by edgellm and by orin, of which one alone would hold" in said
+    assert "such as edgellm_settings_orin" in said
+
+
+def test_parts_of_settings_are_laid_over_it_by_key_in_the_order_of_their_names() -> None:
+    parts = {
+        "edgellm_settings": {"server": {"host": "0.0.0.0", "port": 8000}, "models": [{"source": "a"}]},
+        "edgellm_settings_b": {"server": {"port": 8002}, "models": [{"source": "b"}]},
+        "edgellm_settings_a": {"server": {"port": 8001, "unknown_fields": "ignore"}},
+    }
+    wanted = {"server": {"host": "0.0.0.0", "port": 8002, "unknown_fields": "ignore"}, "models": [{"source": "b"}]}
+    assert settings.board_settings(parts) == wanted
+    assert settings.board_settings({}) == {}
+    assert settings.board_port(parts, 8000) == 8002
+    assert settings.board_port({**parts, "edgellm_port": "8003"}, 8000) == 8003
+    assert settings.board_port({**parts, "edgellm_port": 8003, "gateway_board_port": 443}, 8000) == 443
+    assert settings.board_port({}, 9000) == 9000
+
+
+KEY = "sixteen-letters-or-more"
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        *(("till", KEY), ("till", KEY[:16]), ("till", KEY[:15]), ("till", "short"), ("front desk", KEY), ("", KEY)),
+        *(("-till", KEY), ("t" * 64, KEY), ("t" * 65, KEY), ("till", f"{KEY} x"), ("till", f"{KEY}\u00e9")),
+        *(("till", f"{KEY}\t"), ("t.i_l-l", KEY), ("till:x", KEY)),
+    ],
+)
+def test_keys_are_refused_that_edgellm_refuses_and_no_others(tmp_path: Path, name: str, key: str) -> None:
+    """The rule of the control host is that of the server, which on boards sees hashes alone."""
+    file = tmp_path / "keys"
+    file.write_text(f"{name}:{key}\n".replace("\t\n", "\t|\n"))
+    file.chmod(0o600)
+    try:
+        server_takes_it = bool(read_keys(file))
+    except ConfigError:
+        server_takes_it = False
+    said = api_keys.api_key_mistakes([{"name": name, "key": key}])
+    assert (said == []) == (server_takes_it and ":" not in name)
+    assert key not in " ".join(said)
+
+
+def test_names_that_are_there_twice_are_told() -> None:
+    rows = [{"name": "till", "key": KEY}, {"name": "till", "key": KEY}]
+    assert api_keys.api_key_mistakes(rows) == ["edgellm_api_keys: till is there 2 times; give each client its own name"]
+    assert api_keys.api_key_mistakes([], ["front desk"]) == [
+        "edgellm_clients: front desk: a client's name has up to 64 letters, digits, dots, dashes and underscores"
+    ]
