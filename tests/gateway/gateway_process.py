@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import csv
 import json
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +31,24 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@cache
+def know_the_collection() -> None:
+    """Have Ansible find the plugins of the checkout, in this process."""
+    from ansible.plugins.loader import init_plugin_loader
+
+    folder = Path(tempfile.mkdtemp(prefix="edgellm-collections-"))
+    atexit.register(shutil.rmtree, folder)
+    (folder / "ansible_collections/edgellm").mkdir(parents=True)
+    (folder / "ansible_collections/edgellm/appliance").symlink_to(COLLECTION)
+    init_plugin_loader([str(folder)])
+
+
 def rendered(template: Path, variables: Mapping[str, Any]) -> str:
     """The template as Ansible fills it, by the role's own defaults and variables under the given ones."""
     from ansible.parsing.dataloader import DataLoader
     from ansible.template import Templar, trust_as_template
 
+    know_the_collection()
     loader = DataLoader()
     known: dict[str, Any] = {"ansible_managed": "Ansible managed"}
     for file in (ROLE / "defaults/main.yml", ROLE / "vars/main.yml"):
@@ -75,7 +92,7 @@ class GatewayProcess:
         """Write the configuration of these boards, where HAProxy takes it. Raises AssertionError with what it says."""
         self._variables |= variables
         hosts = {
-            name: {"gateway_board_address": address, "gateway_board_port": port}
+            name: {"gateway_board_address": address, "edgellm_settings": {"server": {"port": port}}}
             for name, (address, port) in boards.items()
         }
         facts = {"hostname": "gateway", "fqdn": "gateway.test", "all_ipv4_addresses": ["127.0.0.1"]}
