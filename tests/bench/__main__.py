@@ -39,7 +39,6 @@ from tests.models.real_model import smollm2_file
 from tests.models.requantise import write_requantised_copy
 
 from edgellm.engines.bundle import Bundle
-from edgellm.engines.cache_directory import default_cache_dir, models_dir
 from edgellm.engines.source import resolve
 
 SECTIONS = ("runtime", "executor", "http", "servers", "lanes", "front_end", "memory", "store", "speech", "images")
@@ -168,7 +167,7 @@ def measure_store(folder: Path, rounds: int) -> list[Finding]:
 
 
 def measure_speech(folder: Path, rounds: int) -> list[Finding]:
-    with speech_daemon(folder, models_dir(default_cache_dir(os.environ))) as daemon:
+    with speech_daemon(folder) as daemon:
         say(f"speech and transcription: {rounds} rounds")
         findings = measure_speech_alone(daemon, rounds)
         say(f"clients of every kind at once: {rounds} rounds")

@@ -17,14 +17,12 @@ from PIL import Image
 from tests.bench.http_comparison import Finding
 from tests.bench.statistics_of_rounds import Spread
 from tests.http.daemon_process import Daemon
+from tests.http.speaking_daemon import WAIT_SECONDS, speaking_daemon, voice_file, whisper_folder
 from tests.models.real_model import smollm2_file
 from tests.models.tiny_vision import VISION_VARIANTS, write_vision_checkpoint
 
-from edgellm.engines.catalogue import CATALOGUE, install
-
 RATE_HZ = 24_000
 SAMPLE_BYTES = 2
-WAIT_SECONDS = 600.0
 SHORT = "The light is on."
 SENTENCES = (
     "The quick brown fox jumps over the lazy dog.",
@@ -39,22 +37,15 @@ CLIENTS = 8
 
 
 @contextmanager
-def speech_daemon(folder: Path, models: Path) -> Iterator[Daemon]:
-    voice, whisper = (install(CATALOGUE[name], models) for name in ("voice", "whisper-tiny.en"))
-    vision = write_vision_checkpoint(folder / "vision", VISION_VARIANTS["smolvlm"])
-    config = folder / "speech.toml"
-    config.write_text(
-        f'cache_dir = "{folder}/cache"\n'
-        f'[[models]]\nname = "chat"\nsource = "{smollm2_file()}"\n'
-        f'[[models]]\nname = "whisper"\nsource = "{whisper.parent}"\n'
-        f'[[models]]\nname = "voice"\nsource = "{voice}"\n'
-        f'[[models]]\nname = "vision"\nsource = "{vision}"\n'
-    )
-    daemon = Daemon(None, "--config", str(config))
-    try:
-        yield daemon.wait_until_ready()
-    finally:
-        daemon.stop()
+def speech_daemon(folder: Path) -> Iterator[Daemon]:
+    sources = {
+        "chat": smollm2_file(),
+        "whisper": whisper_folder(),
+        "voice": voice_file(),
+        "vision": write_vision_checkpoint(folder / "vision", VISION_VARIANTS["smolvlm"]),
+    }
+    with speaking_daemon(folder, sources, settings="") as daemon:
+        yield daemon
 
 
 def spoken(daemon: Daemon, text: str, response_format: str = "pcm") -> tuple[float, float, bytes]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import io
-import os
 import random
 import sys
 import threading
@@ -20,17 +18,19 @@ import httpx
 import pytest
 from PIL import Image
 from tests.http.daemon_process import Daemon
+from tests.http.speaking_daemon import (
+    SPEAKS,
+    WAIT_SECONDS,
+    require_extras,
+    speaking_daemon,
+    voice_file,
+    whisper_folder,
+)
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 from tests.models.tiny_vision import VISION_VARIANTS, write_vision_checkpoint
 
-from edgellm.engines.cache_directory import default_cache_dir, models_dir
-from edgellm.engines.catalogue import CATALOGUE, install
+require_extras(SPEAKS)
 
-MODULES = ("piper", "av", "faster_whisper")
-if any(importlib.util.find_spec(name) is None for name in MODULES) and os.environ.get("EDGELLM_CI") != "1":
-    pytest.skip("the audio or speech extra is not installed: make test sets them up", allow_module_level=True)
-
-WAIT_SECONDS = 600.0
 CLIENTS = 8
 ROUNDS = 2
 SENTENCE = "Please open the window and turn on the light."
@@ -38,24 +38,15 @@ SENTENCE = "Please open the window and turn on the light."
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    models = models_dir(default_cache_dir(os.environ))
-    voice, whisper = (install(CATALOGUE[name], models) for name in ("voice", "whisper-tiny.en"))
     folder = tmp_path_factory.mktemp("mixed")
-    text = write_checkpoint(folder / "text", replace(VARIANTS["llama"], context_length=512))
-    vision = write_vision_checkpoint(folder / "vision", VISION_VARIANTS["smolvlm"])
-    config = folder / "edgellm.toml"
-    config.write_text(
-        f'cache_dir = "{folder}/cache"\n[workers]\nstep_deadline_seconds = {WAIT_SECONDS}\n'
-        f'[[models]]\nname = "text"\nsource = "{text}"\n'
-        f'[[models]]\nname = "vision"\nsource = "{vision}"\n'
-        f'[[models]]\nname = "whisper"\nsource = "{whisper.parent}"\nthreads = 1\n'
-        f'[[models]]\nname = "voice"\nsource = "{voice}"\nthreads = 1\n'
-    )
-    started = Daemon(None, "--config", str(config))
-    try:
-        yield started.wait_until_ready()
-    finally:
-        started.stop()
+    sources = {
+        "text": write_checkpoint(folder / "text", replace(VARIANTS["llama"], context_length=512)),
+        "vision": write_vision_checkpoint(folder / "vision", VISION_VARIANTS["smolvlm"]),
+        "whisper": whisper_folder(),
+        "voice": voice_file(),
+    }
+    with speaking_daemon(folder, sources, models=dict.fromkeys(("whisper", "voice"), "threads = 1\n")) as started:
+        yield started
 
 
 def image_url(seed: int) -> str:

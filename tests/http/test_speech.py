@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import io
 import json
 import os
@@ -27,17 +26,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.http.daemon_process import Daemon
+from tests.http.speaking_daemon import (
+    PATIENT,
+    SPEAKS,
+    WAIT_SECONDS,
+    require_extras,
+    speaking_daemon,
+    voice_file,
+    whisper_folder,
+)
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
 
-from edgellm.engines.cache_directory import default_cache_dir, models_dir
-from edgellm.engines.catalogue import CATALOGUE, install
 from edgellm.service.greeting import how_to_speak
 
-MODULES = ("piper", "av", "faster_whisper")
-if any(importlib.util.find_spec(name) is None for name in MODULES) and os.environ.get("EDGELLM_CI") != "1":
-    pytest.skip("the audio or speech extra is not installed: make test sets them up", allow_module_level=True)
+require_extras(SPEAKS)
 
-WAIT_SECONDS = 600.0  # a sentence takes a second on a quiet machine
 RATE_HZ = 24_000
 SAMPLE_BYTES = 2
 SENTENCES = (
@@ -58,26 +61,15 @@ CODEC_SECONDS = 0.15
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    models = models_dir(default_cache_dir(os.environ))
-    voice, whisper = (install(CATALOGUE[name], models) for name in ("voice", "whisper-tiny.en"))
     folder = tmp_path_factory.mktemp("speech")
     text = write_checkpoint(folder / "model", replace(VARIANTS["llama"], context_length=96))
-    config = folder / "edgellm.toml"
-    config.write_text(
-        f'cache_dir = "{folder}/cache"\n[workers]\nstep_deadline_seconds = {WAIT_SECONDS}\n'
-        f"cancel_grace_seconds = {WAIT_SECONDS}\n"
-        f'[records]\nfile = "{folder}/records.jsonl"\n'
-        f'[[models]]\nname = "text"\nsource = "{text}"\n'
-        f'[[models]]\nname = "whisper"\nsource = "{whisper.parent}"\nthreads = 1\n'
-        f'[[models]]\nname = "voice"\nsource = "{voice}"\nthreads = 1\n'
-        f'[[models]]\nname = "later"\nsource = "{voice.parent}"\nthreads = 1\nresidency = "on_demand"\n'
-    )
-    started = Daemon(None, "--config", str(config))
-    try:
-        started.wait_for(lambda: started.get("/health/ready").status_code == 200, WAIT_SECONDS)
+    voice = voice_file()
+    sources = {"text": text, "whisper": whisper_folder(), "voice": voice, "later": voice.parent}
+    models = {name: "threads = 1\n" for name in sources if name != "text"}
+    models["later"] += 'residency = "on_demand"\n'
+    settings = f'{PATIENT}[records]\nfile = "{folder}/records.jsonl"\n'
+    with speaking_daemon(folder, sources, settings=settings, models=models) as started:
         yield started
-    finally:
-        started.stop()
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import math
-import os
 import struct
 import time
 import wave
@@ -19,40 +17,25 @@ import httpx
 import openai
 import pytest
 from tests.http.daemon_process import Daemon
+from tests.http.speaking_daemon import HEARS, WAIT_SECONDS, require_extras, speaking_daemon, whisper_folder
 from tests.models.tiny_checkpoints import VARIANTS, write_checkpoint
-
-from edgellm.engines.cache_directory import default_cache_dir, models_dir
-from edgellm.engines.catalogue import CATALOGUE, install
 
 SPOKEN = Path(__file__).parent / "audio" / "spoken.ogg"
 SPOKEN_SECONDS = 5.7
 # Which of its words a model of this size must hear, whatever it makes of the others.
 KEY_WORDS = ("quick brown fox", "lazy dog", "open the window", "turn on the light")
-WAIT_SECONDS = 600.0  # a transcript takes seconds on a quiet machine
 
 
-if importlib.util.find_spec("faster_whisper") is None and os.environ.get("EDGELLM_CI") != "1":
-    pytest.skip("the audio extra is not installed: make test sets it up", allow_module_level=True)
+require_extras(HEARS)
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    whisper = install(CATALOGUE["whisper-tiny.en"], models_dir(default_cache_dir(os.environ))).parent
     folder = tmp_path_factory.mktemp("audio")
     text = write_checkpoint(folder / "model", replace(VARIANTS["llama"], context_length=96))
-    config = folder / "edgellm.toml"
-    config.write_text(
-        f'cache_dir = "{folder}/cache"\n[workers]\nstep_deadline_seconds = {WAIT_SECONDS}\n'
-        f"cancel_grace_seconds = {WAIT_SECONDS}\n"
-        f'[[models]]\nname = "text"\nsource = "{text}"\n'
-        f'[[models]]\nname = "whisper"\nsource = "{whisper}"\nthreads = 1\n'
-    )
-    started = Daemon(None, "--config", str(config))
-    try:
-        started.wait_for(lambda: started.get("/health/ready").status_code == 200, WAIT_SECONDS)
+    sources = {"text": text, "whisper": whisper_folder()}
+    with speaking_daemon(folder, sources, models={"whisper": "threads = 1\n"}) as started:
         yield started
-    finally:
-        started.stop()
 
 
 @pytest.fixture

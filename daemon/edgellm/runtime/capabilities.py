@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from edgellm.engines.embedding_output import EmbeddingOutput
 from edgellm.parsing.chat_template import CLIENT_FIELDS
@@ -77,3 +78,21 @@ class Capabilities:
     def only_speaks(self) -> bool:
         """Text goes in and none comes out."""
         return bool(self.speech.voices) and "text" not in self.output_modalities
+
+
+def capabilities_of_sound(runtime: str, *, max_length: int, **further: Any) -> Capabilities:
+    """Those of a model of sound that has no engine for text: one request at a time unless ``further`` says more.
+
+    ``max_length`` is what it takes or writes at once, in its own unit.
+    """
+    alone = Capabilities(
+        runtime=runtime,
+        executor="",
+        max_batch_size=1,
+        max_input_len=max_length,
+        max_kv_cache_capacity=max_length,
+        vocab_size=0,
+        in_flight_batching=False,
+        context_cache=False,
+    )
+    return replace(alone, **further)

@@ -20,7 +20,7 @@ from edgellm.engines.piper_voice import PiperSource, voice_facts
 from edgellm.errors import CheckpointError, RequestError, RuntimeUnavailableError
 from edgellm.media.speech_encoder import Resampler, Samples
 from edgellm.runtime.audio_params import AudioParams
-from edgellm.runtime.capabilities import Capabilities, Speech, Voice
+from edgellm.runtime.capabilities import Speech, Voice, capabilities_of_sound
 from edgellm.runtime.generation import SpeechPrompt
 from edgellm.runtime.speech_front_end import SPEECH_INPUT_CHARACTERS_MAX, check_speech_prompt
 
@@ -72,15 +72,11 @@ class PiperSpeaker:
         self.model_id = source.model_id
         self.bundle_dir = str(source.weights.parent)
         names = list(self._facts.speakers) or [self._facts.name]
-        self.capabilities = Capabilities(
-            runtime="onnxruntime",
-            executor="",
+        self.capabilities = capabilities_of_sound(
+            "onnxruntime",
+            max_length=SPEECH_INPUT_CHARACTERS_MAX,
             max_batch_size=SPEECHES_AT_ONCE,
-            max_input_len=SPEECH_INPUT_CHARACTERS_MAX,
-            max_kv_cache_capacity=SPEECH_INPUT_CHARACTERS_MAX,
             vocab_size=len(self._voice.config.phoneme_id_map),
-            in_flight_batching=False,
-            context_cache=False,
             output_modalities=("audio",),
             executor_device="CPU",
             speech=Speech(tuple(Voice(name, self._facts.language) for name in names)),

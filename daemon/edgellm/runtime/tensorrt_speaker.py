@@ -15,7 +15,7 @@ from edgellm.engines.tensorrt.layout import EngineLayout
 from edgellm.errors import BundleDamagedError, UnsupportedModelError
 from edgellm.runtime.audio_params import AudioParams
 from edgellm.runtime.cancellation import Cancellation
-from edgellm.runtime.capabilities import Capabilities, Speech, Voice
+from edgellm.runtime.capabilities import Speech, Voice, capabilities_of_sound
 from edgellm.runtime.contract import RuntimeModule
 from edgellm.runtime.generation import SpeechPrompt
 from edgellm.runtime.llm_options import LLMOptions
@@ -66,15 +66,9 @@ class TensorRTSpeaker:
         self._names = frozenset(names)
         self.model_id = source.model_id
         self.bundle_dir = str(lease.directory)
-        self.capabilities = Capabilities(
-            runtime="tensorrt",
-            executor="",
-            max_batch_size=1,
-            max_input_len=SPEECH_INPUT_CHARACTERS_MAX,
-            max_kv_cache_capacity=SPEECH_INPUT_CHARACTERS_MAX,
-            vocab_size=0,
-            in_flight_batching=False,
-            context_cache=False,
+        self.capabilities = capabilities_of_sound(
+            "tensorrt",
+            max_length=SPEECH_INPUT_CHARACTERS_MAX,
             output_modalities=("audio",),
             speech=Speech(tuple(Voice(name) for name in names or [DEFAULT_VOICE])),
         )

@@ -16,7 +16,7 @@ from edgellm.engines.whisper_folder import resolve_whisper
 from edgellm.errors import CheckpointError
 from edgellm.media.audio import SAMPLE_RATE_HZ, Samples, audio_samples
 from edgellm.runtime.audio_front_end import check_audio_prompt, no_audio_extra
-from edgellm.runtime.capabilities import Capabilities, Transcription
+from edgellm.runtime.capabilities import Transcription, capabilities_of_sound
 from edgellm.runtime.generation import AudioPrompt
 from edgellm.runtime.outputs import TranscriptFacts, TranscriptSegment, TranscriptWord
 
@@ -61,15 +61,10 @@ class WhisperTranscriber:
         self._used_samples = 0  # of the stretch that is heard
         self.model_id = source.model_id
         self.bundle_dir = str(source.path)
-        self.capabilities = Capabilities(
-            runtime="ctranslate2",
-            executor="",
-            max_batch_size=1,
-            max_input_len=WINDOW_TOKENS,
-            max_kv_cache_capacity=WINDOW_TOKENS,
+        self.capabilities = capabilities_of_sound(
+            "ctranslate2",
+            max_length=WINDOW_TOKENS,
             vocab_size=int(self._model.hf_tokenizer.get_vocab_size()),
-            in_flight_batching=False,
-            context_cache=False,
             input_modalities=("audio",),
             executor_device="CPU",
             transcription=Transcription(

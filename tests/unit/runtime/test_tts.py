@@ -28,6 +28,7 @@ from edgellm.errors import (
     RuntimeUnavailableError,
     UnsupportedParameterError,
 )
+from edgellm.runtime.cancellation import Cancellation
 from edgellm.runtime.generation import SpeechPrompt
 from edgellm.runtime.piper_speaker import FIRST_PHONEMES_MAX, PHONEMES_AT_ONCE_MAX, _parts
 
@@ -171,8 +172,14 @@ def test_a_stream_that_is_closed_early_leaves_the_voice_to_the_next(tts: TTS) ->
 @needs_piper
 def test_cancelled_it_stops_with_the_part_it_is_in(tts: TTS) -> None:
     asked = iter(range(100))
+
+    def count() -> None:
+        if next(asked) == 2:
+            cancellation.set()
+
+    cancellation = Cancellation(count)
     prompt = SpeechPrompt(f"{SENTENCE} " * 20, "joe")
-    deltas = list(tts.speak(tts.prepare(prompt), prompt, lambda: next(asked) >= 2))
+    deltas = list(tts.speak(tts.prepare(prompt), prompt, cancellation))
     assert sum(delta.audio_frames > 0 for delta in deltas) == 2
     assert not any(delta.finished for delta in deltas)
 
