@@ -66,9 +66,22 @@ class ContainerAppliance(Appliance):
             *("--volume=/:/host", CURRENT, "install", "--mode", "container", "--root=/host", *options),
             deadline_seconds=LOAD_SECONDS,
         )
-        if (podman_version(Target(self.device.root)) or PODMAN_WITH_DROP_INS) < PODMAN_WITH_DROP_INS:
+        if not self._reads_drop_ins:
             self._put_copies_before_the_quadlets()
         return installed
+
+    @property
+    def _reads_drop_ins(self) -> bool:
+        return (podman_version(Target(self.device.root)) or PODMAN_WITH_DROP_INS) >= PODMAN_WITH_DROP_INS
+
+    def spoil_unit(self) -> str:
+        """A key that podman does not know, so that it makes no unit any more. The file that has it."""
+        file = "/etc/containers/systemd/edgellm.container"
+        before = "" if self._reads_drop_ins else self.device.read(file)
+        file = f"{file}.d/wrong.conf" if self._reads_drop_ins else file
+        self.device.write(file, f"{before}[Container]\nNoSuchKey=1\n")
+        self.device.run("systemctl", "daemon-reload")
+        return file
 
     def _put_copies_before_the_quadlets(self) -> None:
         """The laboratory's limits for a podman that reads no drop-ins of Quadlet files."""
