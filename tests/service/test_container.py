@@ -19,7 +19,6 @@ from tests.unit.systemd.test_device_facts import ORIN_NX, write_files
 from edgellm.service.install.installation import USER_NUMBER
 
 WATCHDOG = "[Service]\nWatchdogSec=6s\n"
-OFTEN = "[Unit]\nStartLimitIntervalSec=0\n"  # the tests start it more often than people do
 PATIENT = "[workers]\nping_deadline_seconds = 90.0\n"
 STREAM_SECONDS = 16  # podman's own patience ends after 10
 FACTS_UNIT = "edgellm-device-facts.service"
@@ -32,7 +31,6 @@ def appliance(
 ) -> ContainerAppliance:
     made = ContainerAppliance.make_with_image(make_device, "quadlet", container_rootfs, image_archive, model_folder)
     made.boot()
-    made.drop_in("often", OFTEN)
     return made
 
 
@@ -305,7 +303,6 @@ def test_a_jetson_without_its_gpu_is_not_started_again(appliance: ContainerAppli
 def test_a_crash_loop_ends_in_failed(appliance: ContainerAppliance) -> None:
     taken = "edgellm: port 8000 on 127.0.0.1 is in use"
     appliance.device.run("systemctl", "stop", UNIT)
-    appliance.drop_in("often", "")
     before = appliance.journal().count(taken)
     taking = "import socket, time; taken = socket.create_server(('127.0.0.1', 8000)); time.sleep(3600)"
     appliance.device.run("systemd-run", "--quiet", "--unit=holder", "python3", "-c", taking)
@@ -318,7 +315,6 @@ def test_a_crash_loop_ends_in_failed(appliance: ContainerAppliance) -> None:
         )
     finally:
         appliance.device.run("systemctl", "stop", "holder")
-        appliance.drop_in("often", OFTEN)
     state = appliance.state()
     assert (state["ActiveState"], state["ExecMainStatus"]) == ("failed", "69")
     assert not appliance.is_active(READY_TARGET)

@@ -55,6 +55,13 @@ def test_ready_comes_after_a_token_and_the_stages_are_seen(appliance: Appliance)
     assert appliance.state()["StatusText"] == "serving on http://127.0.0.1:8000"
 
 
+def test_starts_that_people_ask_for_are_not_limited(appliance: Appliance) -> None:
+    for _ in range(7):  # more than StartLimitBurst
+        appliance.device.run("systemctl", "restart", UNIT)
+    assert appliance.state()["ActiveState"] == "active"
+    assert appliance.chat().status_code == 200
+
+
 def test_the_ready_target_follows_the_server(appliance: Appliance) -> None:
     appliance.wait_until_active()
     assert appliance.is_active(READY_TARGET)

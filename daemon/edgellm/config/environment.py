@@ -19,12 +19,12 @@ ENVIRONMENT_PREFIX = "EDGELLM_"
 FILE_VARIABLE = "EDGELLM_CONFIG"
 MODEL_VARIABLE = "EDGELLM_MODEL"
 
-# Names with the prefix that are no settings: the command's own, those of a source checkout, and those that NVIDIA's
-# TensorRT Edge-LLM reads.
+# Names with the prefix that are no settings: the command's own, its container's, those of a source checkout, and those
+# that NVIDIA's TensorRT Edge-LLM reads.
 OTHER_VARIABLES = frozenset(
     ENVIRONMENT_PREFIX + name
     for name in (
-        *("CONFIG", "MODEL", "DEBUG", "API_KEY", "URL"),
+        *("CONFIG", "MODEL", "DEBUG", "API_KEY", "URL", "EXTENSIONS_SOCKET"),
         *("PYTHON", "TESTS", "VENV", "GGML_DIR", "SANITIZE", "TEST_CACHE", "CI", "CI_STAGES"),
         *(
             "PLUGIN_PATH",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,36 +25,62 @@ UNIT_FOLDER = Path("/run/credentials/edgellm.service")  # where the server has t
 FOLDER_VARIABLE = "CREDENTIALS_DIRECTORY"
 AUTHORITY_FOLDER = Path("/etc/edgellm/tls")
 FILE_MODE = 0o640
+SERVICE_GROUP = "edgellm"
 FILE_BYTES_MAX = 2**20
 CERTIFICATE, KEY, AUTHORITY = "tls-certificate", "tls-key", "tls-authority"
 SETTINGS = ("api_keys_file", "tls_certificate_file", "tls_key_file", "tls_authority_file")  # of [server]
 
 
-@dataclass(frozen=True, slots=True)
 class CredentialSources:
-    """By the path of each copy: the file that it was made of. Of the start: whatever becomes of a source then, an older
-    copy never counts again."""
+    """By the path of each copy: the file that it was made of. Whatever becomes of a source, an older copy never counts
+    again. A source that the service may not read is followed as soon as it may.
+    """
 
-    sources: Mapping[Path, Path] = field(default_factory=dict)
+    def __init__(self, sources: Mapping[Path, Path], unreadable: Mapping[Path, Path]) -> None:
+        self._sources = dict(sources)
+        self._unreadable = dict(unreadable)
 
     @classmethod
     def of(cls, environ: Mapping[str, str], folder: Path = FOLDER) -> CredentialSources:
-        """Sources that can be read, and whose content is the copy's: a unit may have its own made of other files."""
+        """Sources whose content is the copy's, or was when it was made: a unit may have its own made of other files."""
         copies = environ.get(FOLDER_VARIABLE)
-        if not copies or Path(copies) == folder:
-            return cls()
-        sources = {}
-        for name in _names_in(Path(copies)):
-            copy, source = Path(copies) / name, folder / name
-            content = _content(source)
-            if content is not None and content == _content(copy):
-                sources[copy] = source
-        return cls(sources)
+        sources: dict[Path, Path] = {}
+        unreadable: dict[Path, Path] = {}
+        if copies and Path(copies) != folder:
+            for name in _names_in(Path(copies)):
+                copy, source = Path(copies) / name, folder / name
+                content = _content(source)
+                if content is None and source.exists():
+                    unreadable[copy] = source
+                elif content is not None and (content == _content(copy) or _changed_after(source, copy)):
+                    sources[copy] = source
+        return cls(sources, unreadable)
 
     def applied_to(self, settings: Settings) -> Settings:
+        for copy, source in list(self._unreadable.items()):
+            if _content(source) is not None:
+                self._sources[copy] = self._unreadable.pop(copy)
         server = settings.server
-        changed = {name: self.sources[path] for name in SETTINGS if (path := getattr(server, name)) in self.sources}
+        changed = {name: self._sources[path] for name in SETTINGS if (path := getattr(server, name)) in self._sources}
         return settings.model_copy(update={"server": server.model_copy(update=changed)}) if changed else settings
+
+    def awaited(self, path: Path | None) -> list[Path]:
+        """The source of a copy that does not count yet."""
+        return [source for copy, source in self._unreadable.items() if copy == path]
+
+    def warnings(self) -> list[str]:
+        return [
+            f"the service may not read {source}: it goes by the copy of its start until it may — run: "
+            f"chgrp {SERVICE_GROUP} {source} && chmod {FILE_MODE:o} {source}"
+            for source in self._unreadable.values()
+        ]
+
+
+def _changed_after(source: Path, copy: Path) -> bool:
+    try:
+        return source.stat().st_ctime_ns > copy.stat().st_ctime_ns
+    except OSError:
+        return False
 
 
 def _names_in(folder: Path) -> list[str]:

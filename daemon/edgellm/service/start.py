@@ -62,7 +62,7 @@ def start(settings: Settings, read_anew: ReadSettings, config_file: Path | None 
     settings = credentials.applied_to(settings)
     logs.configure(settings.log, journal=logs.goes_to_journal())
     try:
-        return _serve(settings, supervisor, lambda: credentials.applied_to(read_anew()), config_file)
+        return _serve(settings, supervisor, credentials, read_anew, config_file)
     except EdgeLLMError as error:
         supervisor.failed(with_remedy(error))
         raise
@@ -70,7 +70,15 @@ def start(settings: Settings, read_anew: ReadSettings, config_file: Path | None 
         supervisor.close()
 
 
-def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings, config_file: Path | None) -> int:
+def _serve(
+    settings: Settings,
+    supervisor: Supervisor,
+    credentials: CredentialSources,
+    read_anew: ReadSettings,
+    config_file: Path | None,
+) -> int:
+    for warning in credentials.warnings():
+        _log.warning("%s", warning)
     keys = keys_at_start(settings)
     host = bind_host(settings.server.host, has_keys=bool(keys), insecure_no_keys=settings.server.insecure_no_keys)
     certificate = _certificate(settings)
@@ -88,9 +96,9 @@ def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings, 
         def make_app(client: EngineClient) -> Application:
             key_files = ReloadedFiles(
                 "API keys",
-                key_file_paths(settings),
-                reload=lambda: ring.replace(all_keys(settings)),
-                check=lambda: all_keys(settings),
+                [*key_file_paths(settings), *credentials.awaited(settings.server.api_keys_file)],
+                reload=lambda: ring.replace(all_keys(credentials.applied_to(settings))),
+                check=lambda: all_keys(credentials.applied_to(settings)),
             )
             desk = pairing_desk(settings, key_files.reload_now)
             app = create_app(client, api_settings(settings, listener, all_keys(settings)), desk)
@@ -117,7 +125,11 @@ def _serve(settings: Settings, supervisor: Supervisor, read_anew: ReadSettings, 
             supervisor=supervisor,
             tls=certificate.context if certificate else None,
             with_keys=bool(keys),
-            source=Source(read_anew, model_specs, config_file and Path(os.path.abspath(config_file))),
+            source=Source(
+                lambda: credentials.applied_to(read_anew()),
+                model_specs,
+                config_file and Path(os.path.abspath(config_file)),
+            ),
             admin=open_admin_socket(settings.admin_socket, os.environ),
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

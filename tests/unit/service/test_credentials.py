@@ -59,6 +59,31 @@ def test_a_copy_of_another_file_counts_itself(folder: Path, copies: Path) -> Non
     assert sources.applied_to(settings(copies)) == settings(copies)
 
 
+def test_a_source_that_changed_after_the_copy_was_made_counts(folder: Path, copies: Path) -> None:
+    (copies / "api-keys").write_text(KEYS)
+    (folder / "api-keys").write_text("bob:bobs-long-secret-key\n")
+    sources = CredentialSources.of({"CREDENTIALS_DIRECTORY": str(copies)}, folder)
+    assert sources.applied_to(settings(copies)).server.api_keys_file == folder / "api-keys"
+
+
+def test_a_source_that_may_not_be_read_counts_as_soon_as_it_may(
+    folder: Path, copies: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "api-keys").write_text(KEYS)
+    (copies / "api-keys").write_text(KEYS)
+    closed, readable = folder / "api-keys", credentials._content
+    monkeypatch.setattr(credentials, "_content", lambda path: None if path == closed else readable(path))
+    sources = CredentialSources.of({"CREDENTIALS_DIRECTORY": str(copies)}, folder)
+    assert sources.applied_to(settings(copies)) == settings(copies)
+    assert sources.awaited(copies / "api-keys") == [closed]
+    (warning,) = sources.warnings()
+    assert f"may not read {closed}" in warning
+    assert f"chmod 640 {closed}" in warning
+    monkeypatch.undo()
+    assert sources.applied_to(settings(copies)).server.api_keys_file == closed
+    assert (sources.awaited(copies / "api-keys"), sources.warnings()) == ([], [])
+
+
 @pytest.mark.parametrize("environ", [{}, {"CREDENTIALS_DIRECTORY": ""}, {"CREDENTIALS_DIRECTORY": "/nowhere"}])
 def test_without_copies_nothing_changes(folder: Path, copies: Path, environ: dict[str, str]) -> None:
     (folder / "api-keys").write_text(KEYS)
