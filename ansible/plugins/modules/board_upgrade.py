@@ -257,7 +257,9 @@ class Board:
         if journey is None or not read_json(self._own)["begun"]:  # of another upgrade
             return {}
         prepared = {PREPARED: "done"} if journey.get("prepared") else {}
-        return {**prepared, **{one["step"]: one["state"] for one in journey["steps"]}}
+        # A boot has taken back what came after.
+        holds = (STAGED,) if journey["interrupted"] else STEPS
+        return {**prepared, **{one["step"]: one["state"] for one in journey["steps"] if one["step"] in holds}}
 
     def _last_stamp(self):
         try:
