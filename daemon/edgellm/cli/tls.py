@@ -29,7 +29,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     init.add_argument(
         "--name", metavar="NAME", action="append", default=[], help="a further DNS name or address of the server"
     )
-
     init.add_argument(
         "--if-needed",
         action="store_true",
@@ -42,6 +41,9 @@ def run(namespace: argparse.Namespace) -> int:
     from edgellm.service.private_ca import PrivateCa
 
     authority = PrivateCa((namespace.folder or _default_folder()).absolute())
+    if namespace.if_needed and authority.is_right_for(namespace.name):
+        print(f"kept the certificate {authority.server_certificate}")
+        return 0
     names = certificate_names(namespace.name)
     is_new = authority.init(names)
     print(f"{'made' if is_new else 'kept'} the authority {authority.ca_certificate}")

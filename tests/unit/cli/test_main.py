@@ -300,6 +300,24 @@ def test_config_check_refuses_what_a_start_would(
     assert f"{other.server_key} is not the key of {one.server_certificate}" in err_of(capsys)
 
 
+def test_tls_init_keeps_a_certificate_that_does_where_it_is_asked_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = PrivateCa(tmp_path / "tls")
+    init = ["tls", "init", "--folder", str(made.folder), "--name", "board"]
+    assert main([*init, "--if-needed"]) == 0
+    certificate = made.server_certificate.read_bytes()
+    capsys.readouterr()
+    assert main([*init, "--if-needed"]) == 0
+    assert capsys.readouterr().out == f"kept the certificate {made.server_certificate}\n"
+    assert made.server_certificate.read_bytes() == certificate
+    assert main([*init, "--if-needed", "--name", "llm.example.org"]) == 0
+    assert "made the certificate of" in capsys.readouterr().out
+    assert made.server_certificate.read_bytes() != certificate
+    assert main(init) == 0
+    assert "made the certificate of" in capsys.readouterr().out
+
+
 def test_config_show_is_toml_with_origins_that_reads_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
