@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from contextlib import nullcontext
 
 from edgellm.errors import ConfigError
@@ -18,6 +19,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     target, dry_run = target_of(namespace), bool(namespace.dry_run)
+    if target.is_host and not dry_run and os.geteuid() != 0:
+        raise ConfigError("edgellm uninstall changes the system — run it as root")
     commands = TargetCommands(target, dry_run=dry_run, note=note)
     # Not while an upgrade is at it, which would bring back what is removed.
     is_alone = nullcontext() if dry_run or not target.is_host else HostState(HostPaths(target.root)).locked()

@@ -115,5 +115,6 @@ def give_certificate(made: PrivateCa, folder: Path) -> bool:
             if (folder / name).stat().st_gid != group:
                 os.chown(folder / name, -1, group)
     except OSError as error:
-        raise ConfigError(f"{error.filename or folder}: {error.strerror} — run as root") from None
+        remedy = "run as root" if isinstance(error, PermissionError) else "make room there, and run it again"
+        raise ConfigError(f"{error.filename or folder}: {error.strerror} — {remedy}") from None
     return True

@@ -26,7 +26,7 @@ _OF_A_KIND: tuple[tuple[type[errors.EdgeLLMError], str], ...] = (
     (errors.CacheError, "check the disk, or set EDGELLM_CACHE_DIR to a folder on another"),
     (errors.RuntimeUnavailableError, "edgellm doctor says what is missing"),
     (errors.PortUnavailableError, "choose another with server.host and server.port"),
-    (errors.WorkerFailedError, "the lines before this one say more; run edgellm serve --debug to see where"),
+    (errors.WorkerFailedError, "the lines before this one say more; set log.level = 'debug' to see where"),
 )
 
 

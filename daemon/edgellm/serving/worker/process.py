@@ -194,7 +194,9 @@ class WorkerProcess(asyncio.Protocol):
         if not self._closing:
             _log.error("worker of %s (pid %d): %s", self.spec.name, self.pid, reason)
         if not self._ready.done():
-            self._ready.set_exception(WorkerFailedError(f"the worker of {self.spec.name} {reason} while it loaded"))
+            remedy = _WITHOUT_MEMORY if reason == _exit_reason(-signal.SIGKILL) else ""
+            lost = WorkerFailedError(f"the worker of {self.spec.name} {reason} while it loaded{remedy}")
+            self._ready.set_exception(lost)
             self._ready.exception()
         callbacks, self._on_lost = self._on_lost, []
         for callback in callbacks:
@@ -319,6 +321,13 @@ class WorkerProcess(asyncio.Protocol):
         # Not reaped yet, so the number is still its own.
         if self._process is not None and not self._exited.is_set():
             self._process.send_signal(number)
+
+
+# Nobody else kills a worker that loads.
+_WITHOUT_MEMORY = (
+    ", as the kernel does when memory runs out — give the service more memory (MemoryMax=), or load a smaller model or "
+    "a shorter context"
+)
 
 
 def _exit_reason(returncode: int) -> str:
