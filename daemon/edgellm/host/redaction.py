@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from pathlib import Path
+from urllib.parse import quote, unquote
 
 from edgellm.host.paths import HostPaths
+from edgellm.host.secret_settings import REMOVED, SECRET_SETTING, secrets_in_file, secrets_of_host, without_secrets
 
-REMOVED = "[removed]"
 SECRET_FOLDERS = ("etc/edgellm/credentials", "etc/edgellm/tls")
 DEVICE_KEY_FILE = "device-key"  # below the host's state
-# Where an administrator may have written a token down: what a program then says of it is known by it.
-SETTINGS = (
-    *("etc/edgellm/edgellm.toml", "etc/environment", "etc/systemd/system/edgellm*.d/*.conf"),
-    *("etc/containers/systemd/edgellm*.d/*.conf", "etc/containers/systemd/edgellm*.container"),
-)
-SECRET_FILE_BYTES_MAX = 1 << 20
 SECRET_CHARACTERS_MIN = 8  # a shorter one would take ordinary words out
 _SHAPES = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
@@ -31,31 +26,24 @@ _SHAPES = (
     re.compile(r"\b[0-9A-HJKMNP-TV-Z]{5}(?:-[0-9A-HJKMNP-TV-Z]{5}){3}\b"),  # a pairing code
     re.compile(r"(?<=sha256:)[0-9a-f]{64}(?=\s*(?:priority=|$))", re.MULTILINE),  # of a key, in the keys' file
 )
-# Anywhere in a line: settings of TOML, variables in a unit's Environment=, options of a command. A value may go on over
-# lines: as a string or array of TOML, or after a backslash.
-_SECRET_SETTING = re.compile(
-    r"((?<![\w.-])[\w.-]*(?:key|token|secret|passw(?:or)?d|passphrase|setcredential)[\w.-]*(?<!_file)[\"']?\s*=\s*)"
-    r"(?:\"\"\"(?s:.*?)(?:\"\"\"|\Z)|\'\'\'(?s:.*?)(?:\'\'\'|\Z)|\[(?s:[^\]]*)(?:\]|\Z)|(?:.*\\\n)*.).*$",
-    re.IGNORECASE | re.MULTILINE,
-)
 _BEFORE_COMMENT = re.compile(r"""(?:[^"'#]|"(?:\\.|[^"\\])*"|'[^']*')*""")
-_COMMENT_MARKS = ("#", ";")  # a unit has both
+_COMMENT_MARK = "#"
 
 
 class Redaction:
     """``secrets`` are the very texts that must not be seen, beside all that has the shape of one."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = sorted({one for one in secrets if len(one) >= SECRET_CHARACTERS_MIN}, key=len, reverse=True)
+        found = {form for secret in secrets for form in _forms(secret) if len(form) >= SECRET_CHARACTERS_MIN}
+        self._secrets = sorted(found, key=len, reverse=True)
 
     @classmethod
     def of_host(cls, paths: HostPaths) -> Redaction:
         """What the host itself holds as a secret."""
         files = [file for folder in SECRET_FOLDERS for file in sorted(paths.at(folder).glob("*"))]
         kept = paths.state / DEVICE_KEY_FILE
-        settings = [file for pattern in SETTINGS for file in sorted(paths.root.glob(pattern))]
-        own = (secret for file in [*files, kept] for secret in _secrets_in(file))
-        return cls(chain(own, (secret for file in settings for secret in _secrets_of_settings(file))))
+        own = (secret for file in [*files, kept] for secret in secrets_in_file(file))
+        return cls(chain(own, secrets_of_host(paths)))
 
     def text(self, text: str) -> str:
         for secret in self._secrets:
@@ -64,11 +52,15 @@ class Redaction:
             text = shape.sub(_without_secret, text)
         return text
 
+    def unit(self, text: str) -> str:
+        """A unit or drop-in, without comments as a configuration is."""
+        return self.text(without_secrets(text))
+
     def configuration(self, text: str) -> str:
-        """Without comments: people write down in them what no pattern finds."""
-        lines = [_without_comment(line) for line in text.splitlines() if not line.lstrip().startswith(_COMMENT_MARKS)]
+        """TOML without comments: people write down in them what no pattern finds."""
+        lines = [_without_comment(line) for line in text.splitlines() if not line.lstrip().startswith(_COMMENT_MARK)]
         kept = "\n".join(line for line in lines if line.strip())
-        return self.text(_SECRET_SETTING.sub(rf'\1"{REMOVED}"', kept)) + "\n"
+        return self.text(SECRET_SETTING.sub(rf'\1"{REMOVED}"', kept)) + "\n"
 
 
 def _without_comment(line: str) -> str:
@@ -82,30 +74,9 @@ def _without_secret(found: re.Match[str]) -> str:
     return (found.groupdict().get("kept") or "") + REMOVED
 
 
-def _secrets_of_settings(file: Path) -> Iterator[str]:
-    """The values of secret settings, and who a URL lets in."""
-    text = _text_of(file)
-    for setting in _SECRET_SETTING.finditer(text):
-        value = setting[0].removeprefix(setting[1])
-        words = re.findall(r"[^\s\"',\[\]\\]+", value)[: None if value.startswith("[") else 1]
-        yield from (word for word in words if not word.isdecimal())  # a number of tokens is none
-    for user in re.findall(r"://([^/\s\"'<>]+)@", text):
-        yield from (user, user.partition(":")[2])
-
-
-def _text_of(file: Path) -> str:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(SECRET_FILE_BYTES_MAX).decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def _secrets_in(file: Path) -> Iterator[str]:
-    text = _text_of(file)
-    if "PRIVATE KEY" in text:
-        yield from (line for line in text.splitlines() if not line.startswith("-----"))
-    elif "BEGIN CERTIFICATE" not in text:
-        for line in text.splitlines():
-            secret = line.strip().partition(":")[2] or line.strip()
-            yield secret.split(" priority=")[0].removeprefix("sha256:")
+def _forms(secret: str) -> Iterator[str]:
+    """Of several lines each: a journal parts them. In JSON and in a URL it looks otherwise."""
+    for line in secret.strip().splitlines():
+        text = line.strip()
+        yield from (text, unquote(text), quote(text, safe=""), quote(text))
+        yield from (json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False))

@@ -93,7 +93,7 @@ class SupportReport:
             yield "service/edgellm.toml", self._redaction.configuration(self._raw(configuration))
         for drop_in in sorted(self._paths.at("etc/systemd/system").glob("edgellm*.d/*.conf")):
             name = f"service/drop-ins/{drop_in.parent.name}/{drop_in.name}"
-            yield name, self._redaction.configuration(self._raw(drop_in))
+            yield name, self._redaction.unit(self._raw(drop_in))
         for name, path in (("health.json", "/health"), ("models.json", "/v1/models"), ("metrics.txt", "/metrics")):
             yield f"service/{name}", self._attempted(partial(self._asked, path))
         yield "releases/releases.json", self._attempted(self._kept_releases)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,9 @@ def test_what_comes_with_a_url_or_a_header_is_a_secret(redaction: Redaction) -> 
         ("etc/systemd/system/edgellm.service.d/50-token.conf", '[Service]\nEnvironment="HF_TOKEN=swordfish" LEVEL=1\n'),
         ("etc/systemd/system/edgellm.service.d/50-proxy.conf", "Environment=HTTPS_PROXY=http://me:swordfish@proxy:1\n"),
         ("etc/containers/systemd/edgellm.container.d/50-token.conf", "[Container]\nEnvironment=HF_TOKEN=swordfish\n"),
+        ("run/systemd/system/edgellm-prewarm.service", "[Service]\nEnvironment=HF_TOKEN=swordfish\n"),
+        ("etc/systemd/system/service.d/10-all.conf", "[Service]\nEnvironment=HF_TOKEN=swordfish\n"),
+        ("etc/systemd/system.conf.d/10-all.conf", "[Manager]\nDefaultEnvironment=HF_TOKEN=swordfish\n"),
     ],
 )
 def test_what_an_administrator_wrote_down_as_a_secret_is_one_everywhere(tmp_path: Path, file: str, text: str) -> None:
@@ -117,17 +122,12 @@ def test_a_configuration_loses_its_comments_and_the_values_of_secret_settings(re
 @pytest.mark.parametrize(
     ("line", "kept"),
     [
-        ('Environment="HF_TOKEN=swordfish"', 'Environment="HF_TOKEN="[removed]"'),
-        ("Environment=LEVEL=debug HF_TOKEN=swordfish", 'Environment=LEVEL=debug HF_TOKEN="[removed]"'),
-        ("ExecStart=/usr/bin/server --api-key=swordfish", 'ExecStart=/usr/bin/server --api-key="[removed]"'),
         ('hub = { token = "swordfish" }', 'hub = { token = "[removed]"'),
         ("    Secret_Word = swordfish", '    Secret_Word = "[removed]"'),
-        ("SetCredential=hub:swordfish", 'SetCredential="[removed]"'),
         ('token = """\nswordfish\n"""', 'token = "[removed]"'),
         ("token = '''\nswordfish\n'''", 'token = "[removed]"'),
         ('token = """\nswordfish\nthat is not closed', 'token = "[removed]"'),
         ('tokens = [\n  "swordfish",\n  "and another",\n]\nport = 1', 'tokens = "[removed]"\nport = 1'),
-        ("Environment=HF_TOKEN=\\\nsword\\\nfish\nNice=1", 'Environment=HF_TOKEN="[removed]"\nNice=1'),
     ],
 )
 def test_a_secret_setting_is_found_wherever_in_its_line_it_is(redaction: Redaction, line: str, kept: str) -> None:
@@ -138,7 +138,6 @@ def test_a_secret_setting_is_found_wherever_in_its_line_it_is(redaction: Redacti
     ("line", "kept"),
     [
         ("port = 8000  # the password is swordfish", "port = 8000"),
-        ("; swordfish\nNice=1", "Nice=1"),
         ('name = "a # b"  # swordfish', 'name = "a # b"'),
         ("name = 'it is \"# b'  # swordfish", "name = 'it is \"# b'"),
         ('name = "a \\" # b" # swordfish', 'name = "a \\" # b"'),
@@ -148,3 +147,144 @@ def test_a_secret_setting_is_found_wherever_in_its_line_it_is(redaction: Redacti
 )
 def test_comments_go_wherever_they_stand(redaction: Redaction, line: str, kept: str) -> None:
     assert redaction.configuration(line) == f"{kept}\n"
+
+
+DROP_IN = "etc/systemd/system/edgellm.service.d/50-own.conf"
+
+
+def _of(root: Path, **files: str) -> Redaction:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Redaction.of_host(HostPaths(root))
+
+
+@pytest.mark.parametrize(
+    ("setting", "printed"),
+    [
+        ("Environment=API_KEY=firstsecret11 HF_TOKEN=secondsecret22", "firstsecret11 secondsecret22"),
+        ('Environment="API_KEY=firstsecret11" "HF_TOKEN=secondsecret22"', "firstsecret11 secondsecret22"),
+        ('Environment="MY_PASSPHRASE=correct horse battery" LEVEL=1', "correct horse battery"),
+        ("Environment='MY_PASSPHRASE=correct horse battery'", "correct horse battery"),
+        ('Environment=MY_PASSPHRASE="correct horse battery"', "correct horse battery"),
+        (
+            'Environment="OTHER=1" \\\n  "MY_PASSPHRASE=two words here" HF_TOKEN=another-word',
+            "two words here another-word",
+        ),
+        ("Environment=OTHER=1 \\\n# between\n  ; them\n HF_TOKEN=another-word", "another-word"),
+        ("Environment = HF_TOKEN=sword\\\nfish API_KEY=fishsword", "fishsword"),
+        ("Environment=A_TOKEN=has%%sign123", "has%sign123 has%%sign123"),
+        ("Environment=A_TOKEN=in-%E-folder-%q-unknown", "in-/etc-folder- -unknown"),
+        ('Environment="A_TOKEN=a\\x20quoted\\"word\\""', 'a quoted"word"'),
+        ("Environment=HF_TOKEN = afterablank", "afterablank"),
+        ("Environment=HF_TOKEN= afterablank", "afterablank"),
+        ('Environment="HF_TOKEN=not closed OTHER=1', "not closed OTHER=1"),
+        ("Environment=DB_PASS=secretword DB_PWD=wordsecret", "secretword wordsecret"),
+        ("Environment=HTTPS_PROXY=http://me:pa%%40ssword@proxy:1", "pa%40ssword pa@ssword"),
+        ("SetCredential=hub-token:sec-ret-1234", "sec-ret-1234"),
+        ("SetCredential = hub-token:two\\x20words\\nand-a-line", "two words\nand-a-line"),
+        ("SetCredentialEncrypted=hub-token: \\\n Whxqht+dQJax1aZe \\\n AAAAAAAAbase64", "Whxqht+dQJax1aZe"),
+        ("ExecStartPre=/usr/bin/fetch --hub-token sec-ret-1234 --api-key=key-of-it", "sec-ret-1234 key-of-it"),
+        ("ExecStartPre=/bin/sh -c 'export TOKEN=\"in a script\"; run'", "in a script"),
+        ("ExecStartPre=/usr/bin/fetch --password pay$$12345", "pay$12345"),
+        ('ExecStartPre=/usr/bin/curl -H "X: Bearer abcdefgh123"', "abcdefgh123"),
+        ("PodmanArgs=--env HF_TOKEN=sec-ret-1234 -eAPI_KEY=key-of-it", "sec-ret-1234 key-of-it"),
+    ],
+)
+def test_every_secret_of_a_drop_in_is_taken_out_wherever_it_stands(tmp_path: Path, setting: str, printed: str) -> None:
+    text = f"[Service]\n{setting}\nNice=1\n"
+    redaction = _of(tmp_path, **{DROP_IN: text})
+    said = redaction.text(f"said {printed}.\n{json.dumps(printed)}").replace("\\n", "\n")
+    shown = redaction.unit(text)
+    for secret in printed.split("\n"):
+        assert secret not in said
+        assert secret not in shown
+    assert set(said) <= set('said [removed].\n" \\')
+    assert shown.startswith("[Service]\n")
+    assert shown.endswith("\nNice=1\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ('Environment="HF_TOKEN=swordfish" LEVEL=1', 'Environment="HF_TOKEN=[removed]" LEVEL=1'),
+        ("Environment=LEVEL=debug HF_TOKEN=swordfish", 'Environment=LEVEL=debug "HF_TOKEN=[removed]"'),
+        ("ExecStart=/usr/bin/server --api-key=swordfish", 'ExecStart=/usr/bin/server "--api-key=[removed]"'),
+        ("SetCredential=hub:swordfish", "SetCredential=hub:[removed]"),
+        ("Environment=HF_TOKEN=sword\\\nfish\nNice=1", 'Environment="HF_TOKEN=[removed]" fish\nNice=1'),
+        ("; swordfish\nNice=1", "Nice=1"),
+        ("# swordfish \\\nNice=1", "Nice=1"),
+        ("Nice = 1", "Nice=1"),
+        ("KeyringMode=private", "KeyringMode=private"),
+        ("LoadCredential=hub-token:/etc/hub-token", "LoadCredential=hub-token:/etc/hub-token"),
+        ("Environment=API_KEYS_FILE=/etc/api-keys", "Environment=API_KEYS_FILE=/etc/api-keys"),
+    ],
+)
+def test_a_unit_is_shown_without_its_secrets(redaction: Redaction, line: str, kept: str) -> None:
+    assert redaction.unit(line) == f"{kept}\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        ("EnvironmentFile=/opt/secrets.env", "opt/secrets.env"),
+        ("EnvironmentFile=-/opt/secrets.env", "opt/secrets.env"),
+        ("EnvironmentFile=/opt/*.env", "opt/secrets.env"),
+        ("EnvironmentFile=-%E/edgellm/%N.env", "etc/edgellm/edgellm.env"),
+        ("EnvironmentFile=secrets.env", "etc/systemd/system/edgellm.service.d/secrets.env"),
+    ],
+)
+def test_values_of_a_file_that_a_drop_in_names_are_secrets_too(tmp_path: Path, setting: str, name: str) -> None:
+    variables = (
+        '# of us\nANYTHING=a-plain-word  \nexport=x\n B = \'single quoted\'\nC="double \\"quoted\\" \nof two lines"\n'
+        "D=goes\\\n-on\nURL=https://me:myselfandi@host/\nHOME_OF=/var/lib/edgellm\nPORT=123456789"
+    )
+    redaction = _of(tmp_path, **{DROP_IN: f"[Service]\n{setting}\n", name: variables})
+    said = redaction.text(
+        "a-plain-word, single quoted, 'single quoted', double \"quoted\" \nof two lines, goes-on, myselfandi, "
+        "/var/lib/edgellm, 123456789"
+    )
+    assert said == (
+        "[removed], [removed], [removed], [removed] \n[removed], goes-on, [removed], /var/lib/edgellm, 123456789"
+    )  # goes-on has seven characters
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        ("LoadCredential=hub-token:/root/token", "root/token"),
+        ("LoadCredential=all:/root/tokens", "root/tokens/one"),
+        ("LoadCredential=hub-token", "etc/credstore/hub-token"),
+        ("ImportCredential=hub-*", "usr/lib/credstore/hub-token"),
+    ],
+)
+def test_credentials_that_a_drop_in_names_are_secrets_too(tmp_path: Path, setting: str, name: str) -> None:
+    redaction = _of(tmp_path, **{DROP_IN: f"[Service]\n{setting}\n", name: "sec-ret-1234\n"})
+    assert redaction.text("said sec-ret-1234") == "said [removed]"
+
+
+def test_a_remark_in_the_place_of_a_credential_is_no_secret(tmp_path: Path) -> None:
+    redaction = _of(tmp_path, **{DROP_IN: "[Service]\nSetCredential=api-keys:# none in /etc/edgellm/credentials\n"})
+    assert redaction.text("keys of /etc/edgellm/credentials") == "keys of /etc/edgellm/credentials"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'hub_token = "two words here"\n',
+        'hub_token = """\ntwo words here\n"""\n',
+        'hub = { token = "two words here" }\n',
+        "[hub.tokens]\nfirst = 'two words here'\n",
+        'hub_token = "two words here"\nnot right\n',
+    ],
+)
+def test_a_secret_of_several_words_in_the_configuration_is_taken_out_whole(tmp_path: Path, text: str) -> None:
+    redaction = _of(tmp_path, **{"etc/edgellm/edgellm.toml": text})
+    assert redaction.text("said two words here.") == "said [removed]."
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    redaction = _of(tmp_path, **{DROP_IN: "[Service]\nEnvironmentFile=/pipe\nLoadCredential=a:/pipe\n"})
+    assert redaction.text("said") == "said"
