@@ -52,11 +52,16 @@ class Gate:
         self._counters = counters
         self._note_refused = note_refused
         self._limits = ClientLimits(settings.now.requests_per_minute, settings.now.concurrent_requests)
-        settings.when_replaced(lambda new: self._limits.change(new.requests_per_minute, new.concurrent_requests))
+        self._hosts = hosts.KnownHosts(settings.now)
+        settings.when_replaced(self._take_on)
 
     @property
     def _settings(self) -> ApiSettings:
         return self._live.now
+
+    def _take_on(self, new: ApiSettings) -> None:
+        self._limits.change(new.requests_per_minute, new.concurrent_requests)
+        self._hosts.change(new)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -100,7 +105,7 @@ class Gate:
         routes = routes_at(scope["path"])
         answer.route = routes[0].path if routes else ""
         if not any(route.any_host for route in routes):
-            hosts.check_host(_values(headers, b"host"), self._settings.allowed_hosts)
+            self._hosts.check(_values(headers, b"host"))
             cors.check_origin(origin, _values(headers, b"host"), self._settings.cors_origins)
         if scope["method"] == "OPTIONS" and routes:
             await answer.whole(204, cors.options_headers(headers, [route.method for route in routes]), b"")

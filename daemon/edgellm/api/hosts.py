@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from edgellm.api.error_mapping import HttpError
+from edgellm.api.settings import ApiSettings
+
+LOOK_UP_SECONDS = 1.0  # between two look-ups, whatever Host names come
+
+
+class KnownHosts:
+    """The allow-list of ``settings``. Where a request brings a name that is not on it, it is looked up anew: a machine
+    may have got another name or address since."""
+
+    def __init__(self, settings: ApiSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.change(settings)
+
+    def change(self, settings: ApiSettings) -> None:
+        self._look_up = settings.look_up_hosts
+        self._allowed = settings.allowed_hosts
+        self._looked_up_at = float("-inf")
+
+    def check(self, values: Sequence[bytes]) -> None:
+        """Raises HttpError."""
+        try:
+            check_host(values, self._allowed)
+        except HttpError:
+            now = self._clock()
+            if self._look_up is None or now - self._looked_up_at < LOOK_UP_SECONDS:
+                raise
+            self._looked_up_at = now
+            self._allowed = tuple(self._look_up())
+            check_host(values, self._allowed)
 
 
 def check_host(values: Sequence[bytes], allowed: Sequence[str]) -> None:

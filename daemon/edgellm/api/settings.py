@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,11 +12,15 @@ from edgellm.api.media_settings import MediaSettings
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """``allowed_hosts`` and ``cors_origins`` take "*" for any. Without ``api_keys`` any bearer is accepted."""
+    """``allowed_hosts`` and ``cors_origins`` take "*" for any. Without ``api_keys`` any bearer is accepted.
+
+    ``look_up_hosts`` gives ``allowed_hosts`` as they are by then, None where they never change.
+    """
 
     api_keys: tuple[ApiKey, ...] = ()
     unknown_fields: Literal["refuse", "ignore"] = "refuse"
     allowed_hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1")  # names without port
+    look_up_hosts: Callable[[], Sequence[str]] | None = None
     cors_origins: tuple[str, ...] = ()
     requests_per_minute: int | None = None  # of one client, on routes that take a body
     concurrent_requests: int | None = None  # the same, running and waiting

@@ -90,14 +90,18 @@ def _check_files_here(loaded: LoadedSettings, *, elsewhere: bool = False) -> Non
     """
     from edgellm.service.address import bind_host
     from edgellm.service.api_keys import read_keys
+    from edgellm.service.credentials import handed_next
     from edgellm.service.pairing.daemon_side import keys_at_start
     from edgellm.service.tls import check_certificate
 
     server = loaded.settings.server
 
+    def is_beside(name: str) -> bool:
+        return loaded.origins.get(f"server.{name}", "").startswith("--")
+
     def is_here(name: str, file: Path) -> bool:
         """Not what a service that runs was handed at its start: the next start is handed what is there then."""
-        if loaded.origins.get(f"server.{name}", "").startswith("--"):
+        if is_beside(name):
             return True
         return not elsewhere and not file.is_relative_to(HANDED_OUT) and os.access(file, os.R_OK)
 
@@ -113,6 +117,11 @@ def _check_files_here(loaded: LoadedSettings, *, elsewhere: bool = False) -> Non
         return
     if is_here("tls_certificate_file", certificate) and is_here("tls_key_file", key):
         check_certificate(certificate, key)
+    elif not elsewhere and not is_beside("tls_certificate_file") and not is_beside("tls_key_file"):
+        sources = [handed_next(certificate), handed_next(key)]
+        certificate, key = (file if file is not None and os.access(file, os.R_OK) else None for file in sources)
+        if certificate is not None and key is not None:
+            check_certificate(certificate, key)
 
 
 def effective_toml(loaded: LoadedSettings) -> Iterator[str]:

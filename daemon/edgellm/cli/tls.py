@@ -44,6 +44,9 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.if_needed and authority.is_right_for(namespace.name):
         print(f"kept the certificate {authority.server_certificate}")
         return 0
+    if namespace.if_needed and authority.is_right_for(namespace.name):
+        print(f"kept the certificate {authority.server_certificate}")
+        return 0
     names = certificate_names(namespace.name)
     is_new = authority.init(names)
     print(f"{'made' if is_new else 'kept'} the authority {authority.ca_certificate}")

@@ -7,7 +7,7 @@ there. So that what changes counts in both at once, a server reads what its copi
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(CREDENTIALS_FOLDER)
 UNIT_FOLDER = Path("/run/credentials/edgellm.service")  # where the server has them, in both modes
+DROP_IN_FOLDERS = tuple(Path(root) / "systemd/system/edgellm.service.d" for root in ("/etc", "/run"))
 FOLDER_VARIABLE = "CREDENTIALS_DIRECTORY"
 AUTHORITY_FOLDER = Path("/etc/edgellm/tls")
 FILE_MODE = 0o640
@@ -74,6 +75,17 @@ class CredentialSources:
             f"chgrp {SERVICE_GROUP} {source} && chmod {FILE_MODE:o} {source}"
             for source in self._unreadable.values()
         ]
+
+
+def handed_next(copy: Path, folder: Path = FOLDER, drop_in_folders: Sequence[Path] = DROP_IN_FOLDERS) -> Path | None:
+    """The file that the service's next start has as ``copy``. None for what is no copy, or is one of a file that a
+    drop-in of the unit may name."""
+    if copy.parent != UNIT_FOLDER:
+        return None
+    drop_ins = (file for one in drop_in_folders for file in sorted(one.glob("*.conf")))
+    if any(b"Credential" in (_content(file) or b"Credential") for file in drop_ins):
+        return None
+    return folder / copy.name
 
 
 def _changed_after(source: Path, copy: Path) -> bool:

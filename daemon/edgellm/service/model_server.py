@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -72,13 +73,15 @@ def serve_model(
     bound_host = bind_host(host, has_keys=bool(api_key), remedy="give api_key, or bind 127.0.0.1")
     keys = (ApiKey.of(CLIENT_NAME, api_key),) if api_key else ()
     listener = listen(bound_host, port)
+    look_up_hosts = partial(own_names, bound_host)
     supervisor = Supervisor()
 
     def make_app(client: EngineClient) -> Application:
         api = ApiSettings(
             api_keys=keys,
             # A page that rebinds its name has no key; without a key only names of loopback get through.
-            allowed_hosts=("*",) if keys else own_names(bound_host),
+            allowed_hosts=("*",) if keys else look_up_hosts(),
+            look_up_hosts=None if keys else look_up_hosts,
             media=MediaSettings(local_root=Path(local_media_root) if local_media_root else None),
             base_url=f"{listener.url}/v1",
         )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -57,6 +59,8 @@ class PrivateCa:
     def init(self, names: Sequence[str]) -> bool:
         """Make the authority where there is none, and a new server certificate for ``names`` (DNS names, addresses).
 
+        The server keeps its key: whatever of a renewal a kill or power cut leaves, here or in copies, fits together.
+        One that is damaged, or open to every user, is replaced. Of a new authority all is new.
         Returns whether the authority is new. Raises ConfigError for a name that no certificate can hold, or a folder
         that is not fit.
         """
@@ -66,7 +70,7 @@ class PrivateCa:
             is_new = not (self.ca_certificate.exists() or self.ca_key.exists())
             if is_new:
                 self._make_ca(names[0])
-            self._make_server(names[0], alternatives)
+            self._make_server(names[0], alternatives, None if is_new else self._kept_key())
         except (FileExistsError, NotADirectoryError):
             raise ConfigError(f"{self.folder} is not a folder, or lies below a file — name another --folder") from None
         except OSError as error:
@@ -103,9 +107,20 @@ class PrivateCa:
         write_durably(self.ca_key, _pem(key))
         write_durably(self.ca_certificate, certificate.public_bytes(serialization.Encoding.PEM), CERTIFICATE_MODE)
 
-    def _make_server(self, name: str, alternatives: Sequence[x509.GeneralName]) -> None:
+    def _kept_key(self) -> ec.EllipticCurvePrivateKey | None:
+        try:
+            with open_regular(self.server_key) as stream:
+                is_open = bool(os.fstat(stream.fileno()).st_mode & stat.S_IRWXO)
+                key = serialization.load_pem_private_key(stream.read(CERTIFICATE_BYTES_MAX), password=None)
+        except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
+            return None
+        return key if isinstance(key, ec.EllipticCurvePrivateKey) and not is_open else None
+
+    def _make_server(
+        self, name: str, alternatives: Sequence[x509.GeneralName], kept_key: ec.EllipticCurvePrivateKey | None
+    ) -> None:
         ca_key, ca = self._authority()
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = kept_key or ec.generate_private_key(ec.SECP256R1())
         certificate = (
             _builder(_common_name(name), ca.subject, key, SERVER_DAYS, latest=ca.not_valid_after_utc)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -116,7 +131,8 @@ class PrivateCa:
             .sign(ca_key, hashes.SHA256())
         )
         # A daemon that reads the two in between finds that they do not fit, and keeps what it has until they do.
-        write_durably(self.server_key, _pem(key))
+        if kept_key is None:
+            write_durably(self.server_key, _pem(key))
         write_durably(self.server_certificate, certificate.public_bytes(serialization.Encoding.PEM), CERTIFICATE_MODE)
 
     def _authority(self) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:

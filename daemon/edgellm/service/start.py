@@ -8,6 +8,7 @@ import ipaddress
 import logging
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -146,10 +147,12 @@ def _certificate(settings: Settings) -> ServerCertificate | None:
 
 def api_settings(settings: Settings, listener: Listener, keys: tuple[ApiKey, ...]) -> ApiSettings:
     server = settings.server
+    look_up_hosts = partial(own_names, listener.host, server.allowed_hosts)
     return ApiSettings(
         api_keys=keys,
         unknown_fields=server.unknown_fields,
-        allowed_hosts=own_names(listener.host, server.allowed_hosts),
+        allowed_hosts=look_up_hosts(),
+        look_up_hosts=look_up_hosts,
         cors_origins=server.cors_origins,
         requests_per_minute=server.requests_per_minute,
         concurrent_requests=server.concurrent_requests_per_client,

@@ -11,6 +11,8 @@ from tests.unit.api.memory_connection import connect
 from tests.unit.serving.scripted_lane import WARM_UP_PROMPT, ScriptedLane, say_words, settle, spec_of, until
 
 from edgellm.api.app import create_app
+from edgellm.api.error_mapping import HttpError
+from edgellm.api.hosts import LOOK_UP_SECONDS, KnownHosts
 from edgellm.api.keys import ApiKey
 from edgellm.api.routes import ROUTES, Access, Body, routes_at
 from edgellm.api.settings import ApiSettings
@@ -224,6 +226,47 @@ def test_only_known_host_names_get_through(host: str | None, status: int) -> Non
         async with application(talking_lane(), settings=settings) as (client, _):
             assert (await client.get("/v1/models", host=host)).status == status
             assert (await client.get("/health/live", host=host)).status == 200
+
+    run(scenario())
+
+
+def test_names_that_the_machine_got_since_are_looked_up_when_they_come() -> None:
+    now = ["old.example"]
+    looked_up: list[float] = []
+    time_seconds = 100.0
+
+    def look_up() -> list[str]:
+        looked_up.append(time_seconds)
+        return now
+
+    known = KnownHosts(ApiSettings(allowed_hosts=("old.example",), look_up_hosts=look_up), lambda: time_seconds)
+    known.check([b"old.example"])
+    assert looked_up == []
+    with pytest.raises(HttpError, match="not known by this Host name"):
+        known.check([b"new.example:8000"])
+    now.append("new.example")
+    time_seconds += LOOK_UP_SECONDS / 2
+    with pytest.raises(HttpError):  # whoever asks much is not looked up much
+        known.check([b"new.example"])
+    time_seconds += LOOK_UP_SECONDS
+    known.check([b"new.example:8000"])
+    known.check([b"new.example"])
+    assert looked_up == [100.0, 100.0 + 1.5 * LOOK_UP_SECONDS]
+    known.change(ApiSettings(allowed_hosts=("third.example",)))
+    with pytest.raises(HttpError):
+        known.check([b"new.example"])
+
+
+def test_a_new_name_gets_through_without_a_reload() -> None:
+    names = ["localhost"]
+
+    async def scenario() -> None:
+        settings = ApiSettings(allowed_hosts=("localhost",), look_up_hosts=lambda: names)
+        async with application(talking_lane(), settings=settings) as (client, _):
+            assert (await client.get("/v1/models", host="localhost")).status == 200
+            names.append("third")
+            assert (await client.get("/v1/models", host="third:8000")).status == 200
+            assert (await client.get("/v1/models", host="evil.example")).status == 403
 
     run(scenario())
 

@@ -15,6 +15,7 @@ from edgellm.cli import main as cli
 from edgellm.cli.main import VERBS, main
 from edgellm.engines.build_profile import QUANTISATIONS
 from edgellm.errors import CheckpointError
+from edgellm.service.credentials import UNIT_FOLDER
 from edgellm.service.private_ca import PrivateCa
 
 NO_CONFIG = {"XDG_CONFIG_HOME": "/nonexistent"}
@@ -264,6 +265,26 @@ def test_config_check_reads_certificates_but_not_those_that_a_running_service_wa
     assert main(["config", "check", "--config", str(file)]) == 78
     assert "not PEM files that can be used" in err_of(capsys)
     monkeypatch.setattr("edgellm.cli.config.HANDED_OUT", tmp_path)
+    assert main(["config", "check", "--config", str(file)]) == 0
+
+
+def test_config_check_sees_that_the_service_would_be_handed_a_key_of_another_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = PrivateCa(tmp_path / "one"), PrivateCa(tmp_path / "other")
+    for authority in (one, other):
+        authority.init(["board"])
+    handed = {UNIT_FOLDER / "tls-certificate": one.server_certificate, UNIT_FOLDER / "tls-key": other.server_key}
+    monkeypatch.setattr("edgellm.service.credentials.handed_next", handed.get)
+    file = tmp_path / "edgellm.toml"
+    certificate, key = handed
+    file.write_text(f'[server]\ntls_certificate_file = "{certificate}"\ntls_key_file = "{key}"\n')
+    assert main(["config", "check", "--config", str(file)]) == 78
+    assert f"{other.server_key} is not the key of {one.server_certificate}" in err_of(capsys)
+    assert main(["config", "check", "--elsewhere", "--config", str(file)]) == 0
+    beside = ["--tls-certificate-file", str(one.server_certificate), "--tls-key-file", str(one.server_key)]
+    assert main(["config", "check", "--config", str(file), *beside]) == 0
+    handed[key] = one.server_key
     assert main(["config", "check", "--config", str(file)]) == 0
 
 

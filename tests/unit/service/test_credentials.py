@@ -9,11 +9,13 @@ import pytest
 from edgellm.cli import tls as tls_verb
 from edgellm.cli.main import main
 from edgellm.config import Settings
+from edgellm.durable_file import write_durably
 from edgellm.errors import ConfigError
-from edgellm.service import credentials
+from edgellm.service import credentials, private_ca
 from edgellm.service.api_keys import read_keys
-from edgellm.service.credentials import CredentialSources, give_certificate
+from edgellm.service.credentials import UNIT_FOLDER, CredentialSources, give_certificate, handed_next
 from edgellm.service.private_ca import PrivateCa
+from edgellm.service.tls import check_certificate
 
 KEYS = "alice:alices-long-secret-key\n"
 
@@ -82,6 +84,49 @@ def test_a_source_that_may_not_be_read_counts_as_soon_as_it_may(
     monkeypatch.undo()
     assert sources.applied_to(settings(copies)).server.api_keys_file == closed
     assert (sources.awaited(copies / "api-keys"), sources.warnings()) == ([], [])
+
+
+def test_what_the_next_start_is_handed_is_the_source_unless_a_drop_in_may_name_another(tmp_path: Path) -> None:
+    folder, drop_ins = tmp_path / "credentials", tmp_path / "edgellm.service.d"
+    copy = UNIT_FOLDER / "tls-key"
+    assert handed_next(copy, folder, [drop_ins]) == folder / "tls-key"
+    assert handed_next(tmp_path / "tls-key", folder, [drop_ins]) is None
+    drop_ins.mkdir()
+    (drop_ins / "10-log.conf").write_text("[Service]\nEnvironment=EDGELLM_LOG_LEVEL=debug\n")
+    assert handed_next(copy, folder, [drop_ins]) == folder / "tls-key"
+    (drop_ins / "20-own.conf").write_text("[Service]\nLoadCredential=tls-key:/etc/letsencrypt/key.pem\n")
+    assert handed_next(copy, folder, [drop_ins]) is None
+
+
+def test_a_renewal_cut_short_at_any_copy_leaves_a_pair_that_fits(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = PrivateCa(tmp_path / "tls")
+    made.init(["board.example"])
+    give_certificate(made, folder)
+    writes = 0
+
+    def write_cut(path: Path, content: bytes, mode: int = 0o600) -> None:
+        nonlocal writes
+        if writes == 0:
+            raise KeyboardInterrupt
+        writes -= 1
+        write_durably(path, content, mode)
+
+    for module in (credentials, private_ca):
+        monkeypatch.setattr(module, "write_durably", write_cut)
+    cuts = 0
+    for cuts in range(10):
+        writes = cuts
+        try:
+            made.init([f"cut-{cuts}.example"])
+            give_certificate(made, folder)
+        except KeyboardInterrupt:
+            check_certificate(made.server_certificate, made.server_key)
+            check_certificate(folder / "tls-certificate", folder / "tls-key")
+        else:
+            break
+    assert cuts == 4  # one certificate, and three copies
 
 
 @pytest.mark.parametrize("environ", [{}, {"CREDENTIALS_DIRECTORY": ""}, {"CREDENTIALS_DIRECTORY": "/nowhere"}])

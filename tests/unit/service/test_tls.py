@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from edgellm.errors import ConfigError
 from edgellm.service import private_ca
 from edgellm.service.host_names import certificate_names, interface_addresses
 from edgellm.service.private_ca import CA_DAYS, SERVER_DAYS, PrivateCa
-from edgellm.service.tls import ServerCertificate, authority_beside, name_problem
+from edgellm.service.tls import ServerCertificate, authority_beside, check_certificate, name_problem
 
 NAMES = ["board", "board.local", "127.0.0.1", "::1"]
 
@@ -105,6 +106,47 @@ def test_a_second_init_renews_the_certificate_under_the_same_authority(authority
     assert certificate(authority.server_certificate).serial_number != before.serial_number
     renewed = ServerCertificate(authority.server_certificate, authority.server_key)
     assert connects(renewed.context, authority.ca_certificate, "new.example")
+
+
+def test_a_renewal_keeps_the_key_so_that_no_cut_parts_it_from_its_certificate(authority: PrivateCa) -> None:
+    key, before = authority.server_key.read_bytes(), authority.server_certificate.read_bytes()
+    # The key of the one goes with the certificate of the other, both ways.
+    assert not authority.init(["renewed.example"])
+    assert authority.server_key.read_bytes() == key
+    check_certificate(authority.server_certificate, authority.server_key)
+    authority.server_certificate.write_bytes(before)
+    check_certificate(authority.server_certificate, authority.server_key)
+
+
+@pytest.mark.parametrize("spoil", ["open", "damaged", "absent", "of another kind"])
+def test_a_key_that_is_not_fit_is_made_anew(authority: PrivateCa, spoil: str) -> None:
+    key = authority.server_key.read_bytes()
+    match spoil:
+        case "open":
+            authority.server_key.chmod(0o644)
+        case "damaged":
+            authority.server_key.write_bytes(key[: len(key) // 2])
+        case "absent":
+            authority.server_key.unlink()
+        case _:
+            other = ed25519.Ed25519PrivateKey.generate()
+            authority.server_key.write_bytes(
+                other.private_bytes(
+                    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+                )
+            )
+    assert not authority.init(NAMES)
+    assert authority.server_key.read_bytes() != key
+    assert stat.S_IMODE(authority.server_key.stat().st_mode) == 0o600
+    check_certificate(authority.server_certificate, authority.server_key)
+
+
+def test_a_new_authority_has_a_new_key_of_the_server(authority: PrivateCa) -> None:
+    key = authority.server_key.read_bytes()
+    authority.ca_key.unlink()
+    authority.ca_certificate.unlink()
+    assert authority.init(NAMES)
+    assert authority.server_key.read_bytes() != key
 
 
 def test_a_reload_changes_new_connections_and_a_failed_one_nothing(authority: PrivateCa, tmp_path: Path) -> None:

@@ -100,6 +100,11 @@ def test_requests_for_more_time_get_out_of_a_container() -> None:
     assert f"/run/systemd/notify:{socket_inside}" in values(sections, "Container", "Volume")
 
 
+def test_a_server_in_a_container_sees_what_its_machine_is_called_now() -> None:
+    arguments = " ".join(values(read_unit(CONTAINER / "edgellm.container"), "Container", "PodmanArgs")).split()
+    assert "--uts=host" in arguments
+
+
 def test_a_worker_that_hangs_is_replaced_before_the_watchdog_could_mean_it() -> None:
     watchdog_seconds = int(value(read_unit(FAILURE), "Service", "WatchdogSec").removesuffix("s"))
     assert watchdog_seconds > WorkerSettings().ping_deadline_seconds
