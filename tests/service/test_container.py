@@ -267,6 +267,18 @@ def test_keys_reach_the_server_s_user_and_nobody_else(appliance: ContainerApplia
         kept = "/etc/edgellm/credentials/api-keys"
         assert appliance.device.run("stat", "-c", "%U:%G %a", kept).output == "root:edgellm 640\n"
         assert key not in appliance.device.journal()
+        # From a backup, so that the folder is another one, and the server's is gone.
+        folder = "/etc/edgellm/credentials"
+        for words in (("cp", "-a", folder, "/root/kept"), ("rm", "-r", folder), ("mv", "/root/kept", folder)):
+            appliance.device.run(*words)
+        appliance.command("keys", "add", "tablet")
+        appliance.command("keys", "revoke", "phone")
+
+        def is_refused() -> bool:
+            answer = appliance.request("/v1/chat/completions", fields, Authorization=f"Bearer {key}")
+            return answer.status_code == 401
+
+        appliance.device.wait_for(is_refused, "the end of the revoked key")
     finally:
         appliance.configure("")
         appliance.device.run("systemctl", "restart", UNIT)
