@@ -95,6 +95,14 @@ def test_a_batch_of_which_one_failed_is_finished_and_no_other_begun(
     assert f"{BOARDS[2]} was here" not in said
 
 
+@pytest.mark.parametrize("file", sorted((COLLECTION / "roles/rollout/tasks").glob("*.yml")), ids=lambda file: file.stem)
+def test_no_block_asks_what_its_own_tasks_change(file: Path) -> None:
+    """Ansible asks a block's condition again at each task in it, also at those that are included."""
+    blocks = [task for task in yaml.safe_load(file.read_text()) if "block" in task]
+    changed_by_steps = ("rollout_record", "rollout_is_staged", "rollout_upgrade")
+    assert [one["name"] for one in blocks if any(name in str(one.get("when", "")) for name in changed_by_steps)] == []
+
+
 @pytest.mark.parametrize("playbook", ["rollout", "rollback"])
 def test_a_board_that_boots_does_not_end_the_run(playbook: str) -> None:
     """Ansible counts a board that is out of reach as such an error, also where that is ignored."""
