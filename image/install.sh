@@ -111,23 +111,14 @@ if [ -f "$installed" ] && { [ -f /usr/local/lib/systemd/system/edgellm.service ]
     [ -z "$mode" ] || [ "$mode" = "$here_is" ] ||
         refuse 78 "edgellm is installed here as a $here_is, not as a $mode — leave --mode out to upgrade it, or take it off first: edgellm uninstall"
 fi
-if [ -n "$key" ]; then
-    mkdir -p "$trusted"
-    kept=$trusted/$(basename -- "$key" .pub).pub
-    [ "$key" -ef "$kept" ] || cp "$key" "$kept"
-    chmod 755 "$trusted"
-    chmod 644 "$trusted"/*.pub
-fi
+# Key and configuration reach /etc by the upgrade itself, once it has refused what it refuses.
+set -- upgrade "$here"
+[ -z "$key" ] || set -- "$@" --trust "$key"
 if [ -n "$here_is" ]; then
-    exec python3 -I host.pyz upgrade "$here"
+    exec python3 -I host.pyz "$@"
 fi
 if [ -z "$mode" ]; then
     mode=venv
     if [ -f image.tar ] && { [ ! -d wheels ] || command -v podman >/dev/null; }; then mode=container; fi
 fi
-if [ -f edgellm.toml ] && [ ! -f /etc/edgellm/edgellm.toml ]; then
-    mkdir -p /etc/edgellm
-    cp edgellm.toml /etc/edgellm/edgellm.toml
-    chmod 644 /etc/edgellm/edgellm.toml
-fi
-exec python3 -I host.pyz upgrade "$here" --install "$mode"
+exec python3 -I host.pyz "$@" --install "$mode"

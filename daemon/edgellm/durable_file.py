@@ -36,8 +36,10 @@ def write_durably(path: Path, content: bytes, mode: int = PRIVATE_FILE_MODE) -> 
             stream.flush()
             os.fsync(descriptor)
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a write that fails names no file
         raise
     sync_folder(path.parent)
 

@@ -99,6 +99,8 @@ def test_an_archive_that_cannot_be_written_is_refused_before_the_build(
     code, line = refusal(program, capsys, "--archive", str(tmp_path / "absent/x.tar"))
     assert (code, line) == (64, f"edgellm: --archive {tmp_path}/absent/x.tar: {tmp_path}/absent is no folder")
     assert "is a folder" in refusal(program, capsys, "--archive", str(tmp_path))[1]
+    os.mkfifo(tmp_path / "pipe")
+    assert "is no plain file, and is not replaced" in refusal(program, capsys, "--archive", str(tmp_path / "pipe"))[1]
     buildah = tmp_path / "bin/buildah"
     buildah.parent.mkdir()
     buildah.write_text("#!/bin/sh\n")

@@ -171,6 +171,7 @@ def _split(url: str) -> SplitResult:
     parts = urlsplit(url if "://" in url else f"http://{url}")
     try:
         usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        (parts.hostname or "").encode("idna")  # as a look-up would: UnicodeError is a ValueError
     except ValueError:
         usable = False
     if not usable:

@@ -67,6 +67,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//[{text}]" if bare_ipv6 else f"//{text.removeprefix('https://').rstrip('/')}")
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")  # as a look-up would: UnicodeError is a ValueError
     except ValueError:
         host, port = None, None
     if not host or port == 0 or parts.path or "@" in text:

@@ -103,7 +103,9 @@ def _parser() -> argparse.ArgumentParser:
         help="of the boards, as uname -m has it (default: this machine's)",
     )
     parser.add_argument("--sign", metavar="KEY", type=named_path, required=True, help="a private key of ssh-keygen")
-    parser.add_argument("--archive", metavar="FILE", type=named_path, help="the bundle as a tar file, too")
+    parser.add_argument(
+        "--archive", metavar="FILE", type=named_path, help="the bundle as a tar file, too, which must not exist"
+    )
     return parser
 
 
@@ -164,8 +166,9 @@ def manifest_text(manifest: BundleManifest) -> str:
 def write_archive(folder: Path, target: Path) -> None:
     """A tar of the folder under its name."""
     unfinished = target.with_name(f".{target.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
     try:
-        with tarfile.open(unfinished, "w", format=tarfile.PAX_FORMAT) as archive:
+        with tarfile.open(unfinished, "x", format=tarfile.PAX_FORMAT) as archive:
             for name in [*_names(folder), MANIFEST, MANIFEST_SIGNATURE]:
                 path = folder / name
                 entry = tarfile.TarInfo(f"{folder.name}/{name}")
@@ -289,6 +292,10 @@ def _check(chosen: argparse.Namespace, version: str) -> None:
         raise ReleaseSourceError(f"--archive {chosen.archive}: its folder is not there — name one outside the bundle")
     if chosen.archive is not None and chosen.archive.is_dir():
         raise ReleaseSourceError(f"--archive {chosen.archive} is a folder — name the file that is to be made")
+    if chosen.archive is not None and os.path.lexists(chosen.archive):
+        raise ReleaseSourceError(
+            f"--archive {chosen.archive} is there already — choose another name, or remove it first"
+        )
 
 
 def _require_version(option: str, text: str) -> None:

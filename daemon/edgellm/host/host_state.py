@@ -7,14 +7,16 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from edgellm.durable_file import make_private_folder, sync_folder, write_durably, write_json_durably
-from edgellm.errors import ConfigError, UpgradeRunningError
+from edgellm.errors import ConfigError, HostSpaceError, UpgradeRunningError
+from edgellm.host.disk_reserve import DiskReserve
+from edgellm.host.disk_room import write_failure
 from edgellm.host.operator_files import Digests
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Release
@@ -127,7 +129,8 @@ class Journey:
 
 
 class HostState:
-    """All of it below ``/var/lib/edgellm-host``. Reading raises ConfigError for a file that was damaged."""
+    """All of it below ``/var/lib/edgellm-host``. Reading raises ConfigError for a file that was damaged, writing
+    HostSpaceError where the disk is full."""
 
     def __init__(self, paths: HostPaths) -> None:
         self.folder = paths.state
@@ -136,12 +139,18 @@ class HostState:
         self._last = self.folder / "last-upgrade.json"
         self._floor = self.folder / "version-floor"
         self._placed = self.folder / "placed.json"
+        self._first_installation = self.folder / "first-installation.json"
+        self._reserve = DiskReserve(self.folder)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Raises UpgradeRunningError while another process is at it."""
-        make_private_folder(self.folder)
-        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Raises UpgradeRunningError while another process is at it, HostSpaceError where nothing can be written."""
+        try:
+            make_private_folder(self.folder)
+            self._reserve.give_up_where_full()
+            descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise write_failure(self.folder, error) from None
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,9 +159,13 @@ class HostState:
                 raise UpgradeRunningError(
                     f"another upgrade runs on this machine (pid {holder}) — wait until it has ended"
                 ) from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-            yield
+            with suppress(OSError):  # for people alone: a disk that is full is no reason to undo nothing
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            try:
+                yield
+            finally:
+                self._reserve.keep()
         finally:
             os.close(descriptor)
 
@@ -204,7 +217,11 @@ class HostState:
         self._write(self._journey, journey.as_json())
 
     def end_journey(self, report: Mapping[str, Any]) -> None:
-        self._write(self._last, {"format": FORMAT, "time_seconds": time.time(), **report})
+        """Where the disk has no room for the report, it ends without one."""
+        try:
+            self._write(self._last, {"format": FORMAT, "time_seconds": time.time(), **report})
+        except HostSpaceError:
+            self._last.unlink(missing_ok=True)  # it would speak of another upgrade
         self._journey.unlink(missing_ok=True)
         sync_folder(self.folder)
 
@@ -227,13 +244,33 @@ class HostState:
         present = self.floor()
         if present is not None and present >= version:
             return present
-        make_private_folder(self.folder)
-        write_durably(self._floor, f"{version}\n".encode())
+        try:
+            make_private_folder(self.folder)
+            write_durably(self._floor, f"{version}\n".encode())
+        except OSError as error:
+            raise write_failure(self._floor, error) from None
         return version
 
+    # The first installation, from when it begins until it serves
+
+    def first_installation(self) -> str | None:
+        """The SHA-256 of the configuration that came with it, or nothing where none did; None where it is over."""
+        value = _read(self._first_installation)
+        with _damage_named(self._first_installation):
+            return None if value is None else str(value["configuration_sha256"])
+
+    def write_first_installation(self, configuration_sha256: str) -> None:
+        self._write(self._first_installation, {"format": FORMAT, "configuration_sha256": configuration_sha256})
+
+    def end_first_installation(self) -> None:
+        self._first_installation.unlink(missing_ok=True)
+
     def _write(self, path: Path, value: Any) -> None:
-        make_private_folder(self.folder)
-        write_json_durably(path, value)
+        try:
+            make_private_folder(self.folder)
+            write_json_durably(path, value)
+        except OSError as error:
+            raise write_failure(path, error) from None
 
 
 def _read(path: Path) -> Any:

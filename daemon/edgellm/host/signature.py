@@ -11,8 +11,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgellm.durable_file import write_durably
 from edgellm.errors import ReleaseUntrustedError
 from edgellm.host.commands import attempt
+from edgellm.host.disk_room import write_failure
 from edgellm.host.paths import HostPaths
 
 BUNDLE_NAMESPACE = "edgellm-bundle"
@@ -25,19 +27,36 @@ _KEY = re.compile(r"(ssh-ed25519|ecdsa-sha2-\S+|sk-\S+|ssh-rsa|rsa-sha2-\S+) [A-
 
 def trusted_keys(paths: HostPaths) -> list[str]:
     """Every key of every file. Raises ReleaseUntrustedError for a file that is none: it may be the one that counts."""
+    return [key for file in sorted(paths.trusted_keys.glob("*.pub")) for key in keys_in(file)]
+
+
+def keys_in(file: Path) -> list[str]:
+    """Raises ReleaseUntrustedError."""
+    try:
+        lines = file.read_bytes()[:KEY_FILE_BYTES_MAX].decode("utf-8", "replace").splitlines()
+    except OSError as error:
+        raise ReleaseUntrustedError(f"{file}: {error.strerror} — run as root") from None
     keys = []
-    for file in sorted(paths.trusted_keys.glob("*.pub")):
-        try:
-            lines = file.read_bytes()[:KEY_FILE_BYTES_MAX].decode("utf-8", "replace").splitlines()
-        except OSError as error:
-            raise ReleaseUntrustedError(f"{file}: {error.strerror} — run as root") from None
-        for line in lines:
-            if not line.strip() or line.startswith("#"):
-                continue
-            if not _KEY.fullmatch(line.strip()):
-                raise ReleaseUntrustedError(f"{file} holds no public key of ssh-keygen — mend or remove it")
-            keys.append(" ".join(line.split()[:2]))
+    for line in lines:
+        if not line.strip() or line.startswith("#"):
+            continue
+        if not _KEY.fullmatch(line.strip()):
+            raise ReleaseUntrustedError(f"{file} holds no public key of ssh-keygen — mend or remove it")
+        keys.append(" ".join(line.split()[:2]))
     return keys
+
+
+def trust(paths: HostPaths, file: Path) -> None:
+    """From now on its keys count here. Raises UpgradeError, or HostSpaceError."""
+    kept = paths.trusted_keys / f"{file.name.removesuffix('.pub')}.pub"
+    try:
+        if kept.exists() and kept.samefile(file):
+            return
+        kept.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        kept.parent.chmod(0o755)
+        write_durably(kept, file.read_bytes(), 0o644)
+    except OSError as error:
+        raise write_failure(kept, error) from None
 
 
 def verify_signature(file: Path, signature: Path, keys: Sequence[str], namespace: str = BUNDLE_NAMESPACE) -> None:

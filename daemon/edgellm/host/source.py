@@ -7,8 +7,8 @@ import platform
 import re
 import tarfile
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgellm.errors import ReleaseSourceError, ReleaseUntrustedError
@@ -22,7 +22,7 @@ from edgellm.host.bundle_manifest import (
 )
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind
-from edgellm.host.signature import SIGNATURE_SUFFIX, trusted_keys, verify_signature
+from edgellm.host.signature import SIGNATURE_SUFFIX, keys_in, trusted_keys, verify_signature
 
 IMAGE_ARCHIVE = "image.tar"
 WHEELS = "wheels"
@@ -37,7 +37,10 @@ _EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Exactly one of ``image``, ``pinned_name`` and ``wheels`` is set. ``extras`` is the folder of a bundle."""
+    """Exactly one of ``image``, ``pinned_name`` and ``wheels`` is set. ``extras`` is the folder of a bundle.
+
+    ``publisher_key`` is a file of public keys that this machine is to trust once it has taken the source.
+    """
 
     kind: Kind
     image: Path | None = None
@@ -45,6 +48,7 @@ class Source:
     wheels: Sequence[Path] = field(default=())
     extras: Path | None = None
     floor: str | None = None
+    publisher_key: Path | None = None
 
     @property
     def wheel(self) -> Path:
@@ -57,18 +61,28 @@ class Source:
         return sum(file.stat().st_size for file in files)
 
 
-def open_source(text: str, kind: Kind, paths: HostPaths, *, sha256: str | None = None) -> Source:
+def open_source(
+    text: str, kind: Kind, paths: HostPaths, *, sha256: str | None = None, publisher_key: Path | None = None
+) -> Source:
     """Raises ReleaseSourceError for what is no release of this kind, ReleaseUntrustedError for what nobody vouches for.
 
-    ``sha256`` is what the caller vouches for: of the one file.
+    ``sha256`` is what the caller vouches for: of the one file. ``publisher_key`` counts beside the trusted keys.
     """
+
+    def keys() -> Sequence[str]:
+        return [*trusted_keys(paths), *(() if publisher_key is None else keys_in(publisher_key))]
+
+    return replace(_opened(text, kind, keys, sha256), publisher_key=publisher_key)
+
+
+def _opened(text: str, kind: Kind, keys: Callable[[], Sequence[str]], sha256: str | None) -> Source:
     if _PINNED_NAME.fullmatch(text):
         return _of_kind(Source(Kind.CONTAINER, pinned_name=text), kind)
     path = Path(text).absolute()
     if path.is_dir():
         if sha256 is not None:
             raise ReleaseSourceError(f"--sha256 is of one file, and {text} is a folder — leave it out")
-        return _of_kind(_open_folder(path, kind, paths), kind)
+        return _of_kind(_open_folder(path, kind, keys()), kind)
     if not path.is_file():
         raise ReleaseSourceError(f"{text} is not there — {_EXPECTED}")
     if path.suffix == ".whl":
@@ -83,8 +97,8 @@ def open_source(text: str, kind: Kind, paths: HostPaths, *, sha256: str | None =
     if sha256 is not None:
         if (found := sha256_of(path)) != sha256.lower():
             raise ReleaseUntrustedError(f"{path} has the SHA-256 {found}, not {sha256.lower()} — get it anew")
-    elif keys := trusted_keys(paths):
-        verify_signature(path, path.with_name(path.name + SIGNATURE_SUFFIX), keys)
+    elif trusted := keys():
+        verify_signature(path, path.with_name(path.name + SIGNATURE_SUFFIX), trusted)
     return source
 
 
@@ -96,8 +110,7 @@ def _is_packed_bundle(path: Path) -> bool:
         return False
 
 
-def _open_folder(folder: Path, kind: Kind, paths: HostPaths) -> Source:
-    keys = trusted_keys(paths)
+def _open_folder(folder: Path, kind: Kind, keys: Sequence[str]) -> Source:
     if not is_bundle(folder):
         if keys:
             raise ReleaseUntrustedError(

@@ -20,15 +20,17 @@ from edgellm.errors import (
     UpgradeReturnedError,
     VersionFloorError,
 )
-from edgellm.host.bundle_extras import bring_extras
-from edgellm.host.disk_room import require_room
+from edgellm.host.bundle_extras import BundleExtras, forget_unfinished
+from edgellm.host.disk_room import Need, require_room_for_all, write_failure
 from edgellm.host.engine_pins import let_go, pin_present
+from edgellm.host.first_configuration import FirstConfiguration
 from edgellm.host.host_state import HostState, Journey, Step, StepState
 from edgellm.host.operator_edits import OperatorEdits
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Release
 from edgellm.host.releases import Releases
 from edgellm.host.service_unit import ServiceUnit, reload_units
+from edgellm.host.signature import trust
 from edgellm.host.smoke import SmokeResult, smoke_chat
 from edgellm.host.snapshot import drop_snapshot, take_snapshot
 from edgellm.host.source import Source
@@ -38,6 +40,9 @@ from edgellm.host.versions import Version
 READY_DEADLINE_SECONDS = 1800.0  # large models load from slow disks
 SPARE_BYTES = 200_000_000  # the service writes too
 KEPT_RELEASES = 2
+ROOM_REMEDY = "make room, or keep fewer releases (--keep)"
+# What puts back the release of before. A disk that is full raises the second.
+FAILURES = (EdgeLLMError, OSError, KeyboardInterrupt)
 
 
 T = TypeVar("T")
@@ -67,6 +72,9 @@ class Upgrade:
         self._down_seconds: float | None = None
         self._was_cut_short = False
         self._smoke: Sequence[SmokeResult] = ()
+        self._first = FirstConfiguration(paths, state)
+        self._extras: BundleExtras | None = None
+        self._notes: Sequence[str] = ()
 
     # What is asked for
 
@@ -80,12 +88,15 @@ class Upgrade:
         known = self._releases.identify(source)
         if known is not None:
             self._refuse_below_floor(known.version)
-            if known.id == current.id and config_file is None:
-                if self._unit.is_active():
-                    return UpgradeReport("unchanged", current.id, current.id, current.id)
+        self._refuse_without_room(source, known)
+        if known is not None and known.id == current.id and config_file is None:
+            if not self._unit.is_active():
                 return self._serve(current, source, "started")
-        if known is None or not self._releases.is_staged(known):
-            self._refuse_without_room(source)
+            if self._first.offered_by(source) is None and not self._extras_of(source).wanted:
+                self._accept(source)
+                return UpgradeReport("unchanged", current.id, current.id, current.id, notes=self._notes)
+        if config_file is None:
+            config_file = self._first.offered_by(source)
         config_text = None if config_file is None else str(config_file.absolute())
         journey = Journey(current, text, keep, config_file=config_text, floor=source.floor)
         return self._prepare(journey, source) if only_prepare else self._travel(journey, source)
@@ -95,14 +106,16 @@ class Upgrade:
         known = self._releases.identify(source)
         if known is not None:
             self._refuse_below_floor(known.version)
-        if known is None or not self._releases.is_staged(known):
-            self._refuse_without_room(source)
+        self._refuse_without_room(source, known)
         release = self._step(Step.STAGED, known, lambda: self._releases.stage(source))
         self._refuse_below_floor(release.version)
 
         def install() -> None:
-            self._releases.switch(release)
-            self._releases.install(release)
+            self._first.begin()
+            with self._first.noted():
+                self._place_first_configuration(source)
+                self._releases.switch(release)
+                self._releases.install(release)
             reload_units()
 
         self._step(Step.SWITCHED, release, install)
@@ -110,8 +123,10 @@ class Upgrade:
 
     def _serve(self, release: Release, source: Source, result: str) -> UpgradeReport:
         """There is none to go back to. Raises an UpgradeError."""
-        if source.extras is not None:
-            bring_extras(source.extras, self._paths)
+        forget_unfinished(self._paths)
+        self._accept(source)
+        self._place_first_configuration(source)
+        self._notes = [*self._notes, *self._extras_of(source).bring()]
 
         def start() -> None:
             self._releases.prewarm(release)
@@ -123,7 +138,8 @@ class Upgrade:
         self._state.write_releases([*known, replace(release, time_seconds=time.time())])
         if source.floor is not None:
             self._state.raise_floor(Version(source.floor))
-        report = UpgradeReport(result, release.id, release.id, release.id, smoke=self._smoke)
+        self._first.end()
+        report = UpgradeReport(result, release.id, release.id, release.id, smoke=self._smoke, notes=self._notes)
         self._state.end_journey(report.as_json())
         return report
 
@@ -158,7 +174,7 @@ class Upgrade:
         if not journey.has_done(Step.STAGED):
             try:
                 journey = self._take(replace(journey, steps=()), Step.STAGED, lambda one: self._stage(one, None))
-            except (EdgeLLMError, KeyboardInterrupt) as error:
+            except FAILURES as error:
                 return self._return(self._state.journey() or journey, Step.STAGED, _reason(error))
         return self._prepared(journey)
 
@@ -228,13 +244,13 @@ class Upgrade:
             journey = replace(self._put_beside(journey, source), prepared=True)
             self._state.write_journey(journey)
             self._edits.forget_coming()
-        except (EdgeLLMError, KeyboardInterrupt) as error:
+        except FAILURES as error:
             return self._return(self._state.journey() or journey, Step.STAGED, _reason(error))
         return self._prepared(journey)
 
     def _prepared(self, journey: Journey) -> UpgradeReport:
         present = journey.from_release
-        return UpgradeReport("prepared", present.id, _known(journey).id, self._serving(present))
+        return UpgradeReport("prepared", present.id, _known(journey).id, self._serving(present), notes=self._notes)
 
     def _travel(self, journey: Journey, source: Source | None) -> UpgradeReport:
         self._state.write_journey(journey)
@@ -249,7 +265,7 @@ class Upgrade:
                 (Step.SMOKE, self._ask),
             ):
                 journey = self._take(journey, step, work)
-        except (EdgeLLMError, KeyboardInterrupt) as error:
+        except FAILURES as error:
             return self._return(self._state.journey() or journey, step, _reason(error))
         return self._arrived(journey)
 
@@ -287,8 +303,9 @@ class Upgrade:
             journey = replace(journey, to_release=release)
             self._state.write_journey(journey)
         journey = self._edits.check(journey, release)
-        if source is not None and source.extras is not None:
-            bring_extras(source.extras, self._paths)
+        if source is not None:
+            self._accept(source, has_configuration=journey.config_file is not None)
+            self._notes = [*self._notes, *self._extras_of(source).bring()]
         if journey.prepared:  # engines that came since are not of the release that serves
             return journey
         ours = {*journey.pinned_engines, *(name for one in self._state.releases() for name in one.pinned_engines)}
@@ -344,6 +361,7 @@ class Upgrade:
             smoke=self._smoke,
             edits_folder=journey.edits_folder,
             refusal_of_edits=journey.refusal_of_edits,
+            notes=self._notes,
         )
         self._state.end_journey(report.as_json())
         return report
@@ -365,6 +383,7 @@ class Upgrade:
         if journey.floor is not None:
             self._state.raise_floor(Version(journey.floor))
         self._edits.remember_switch(journey)
+        self._first.end()
         return journey
 
     def _forget(self, release: Release, kept: Sequence[Release]) -> None:
@@ -391,9 +410,9 @@ class Upgrade:
             else:
                 self._put_back(journey)
                 serving = self._serving(journey.from_release)
-        except EdgeLLMError as error:
+        except (EdgeLLMError, OSError) as error:
             serving, result, code = None, "down", ServiceDownError.exit_code
-            reason = f"{reason or 'abandoned'}; and {journey.from_release.id} does not serve again: {error}"
+            reason = f"{reason or 'abandoned'}; and {journey.from_release.id} does not serve again: {_reason(error)}"
         self._forget_unused(journey)
         report = UpgradeReport(
             result,
@@ -407,11 +426,14 @@ class Upgrade:
             smoke=self._smoke if serving else (),
             journal=journal,
             exit_code=code,
+            notes=self._notes,
         )
         self._state.end_journey(report.as_json())
         return report
 
     def _put_back(self, journey: Journey) -> None:
+        # First what makes room.
+        forget_unfinished(self._paths)
         self._releases.unstage_unfinished()
         self._edits.forget_coming()
         if journey.has_begun(Step.SWITCHED) or not self._is_current(journey.from_release):
@@ -453,10 +475,33 @@ class Upgrade:
                 "or a newer one"
             )
 
-    def _refuse_without_room(self, source: Source) -> None:
-        needed_bytes, place = self._releases.needed_bytes(source)
-        needed_bytes += SPARE_BYTES
-        require_room(place, needed_bytes, "the release", "make room, or keep fewer releases (--keep)")
+    def _refuse_without_room(self, source: Source, known: Release | None) -> None:
+        forget_unfinished(self._paths)
+        needs = list(self._extras_of(source).needs())
+        if known is None or not self._releases.is_staged(known):
+            needed_bytes, place = self._releases.needed_bytes(source)
+            needs.append(Need(place, needed_bytes, "the release"))
+        require_room_for_all(needs, SPARE_BYTES, ROOM_REMEDY)
+
+    # What a source brings beside the release
+
+    def _extras_of(self, source: Source) -> BundleExtras:
+        """Compared once with what is here."""
+        if self._extras is None:
+            self._extras = BundleExtras(source.extras, self._paths)
+        return self._extras
+
+    def _place_first_configuration(self, source: Source) -> None:
+        configuration = self._first.offered_by(source)
+        if configuration is not None:
+            self._first.place(configuration)
+
+    def _accept(self, source: Source, *, has_configuration: bool = False) -> None:
+        """Nothing about it was refused."""
+        if source.publisher_key is not None:
+            trust(self._paths, source.publisher_key)
+        if not has_configuration:
+            self._notes = [*self._notes, *self._first.note_of(source)]
 
 
 def _known(journey: Journey) -> Release:
@@ -465,4 +510,6 @@ def _known(journey: Journey) -> Release:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return str(write_failure(Path("/"), error))
     return "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)

@@ -35,7 +35,7 @@ class UpgradeReport:
     """``result`` is upgraded, rolled_back, prepared, abandoned, unchanged, installed, started, returned or down.
 
     ``serving`` is the release that answers. It refused what had been edited since it was left where there is an
-    ``edits_folder``, which has that.
+    ``edits_folder``, which has that. ``notes`` say what happened to files that were there before.
     """
 
     result: str
@@ -51,6 +51,7 @@ class UpgradeReport:
     exit_code: int = 0
     edits_folder: str | None = None
     refusal_of_edits: str | None = None
+    notes: Sequence[str] = field(default=())
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -68,6 +69,7 @@ class UpgradeReport:
             "exit_code": self.exit_code,
             "edits_folder": self.edits_folder,
             "refusal_of_edits": self.refusal_of_edits,
+            "notes": list(self.notes),
         }
 
 

@@ -18,6 +18,7 @@ from edgellm.errors import (
     UpgradeReturnedError,
     UsageError,
 )
+from edgellm.host.disk_room import write_failure
 from edgellm.host.host_state import HostState
 from edgellm.host.installed_files import installed_kind as kind_of_units
 from edgellm.host.installed_mode import installed_kind, releases_of, releases_of_kind
@@ -25,6 +26,7 @@ from edgellm.host.option_types import duration, named_path, whole_number
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind
 from edgellm.host.releases import Releases
+from edgellm.host.signature import keys_in
 from edgellm.host.source import open_source
 from edgellm.host.target import Target
 from edgellm.host.upgrade import KEPT_RELEASES, READY_DEADLINE_SECONDS, Upgrade
@@ -85,6 +87,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=KEPT_RELEASES,
         help=f"how many earlier releases stay (default: {KEPT_RELEASES})",
     )
+    parser.add_argument(
+        "--trust",
+        metavar="KEY.pub",
+        type=named_path,
+        help="a publisher's public key that SOURCE may be signed with; once SOURCE is taken, this machine trusts it",
+    )
     parser.add_argument("--sha256", metavar="HEX", help="what SOURCE must be, where it is one file")
     parser.add_argument(
         "--config",
@@ -126,6 +134,8 @@ def run(namespace: argparse.Namespace) -> int:
         raise UsageError("--prepare needs a SOURCE or --rollback, and edgellm installed — see edgellm upgrade --help")
     if namespace.install is not None and namespace.source is None:
         raise UsageError("--install needs a SOURCE — see edgellm upgrade --help")
+    if namespace.trust is not None:
+        _require_key(namespace.trust, namespace.source)
     paths = HostPaths()
     state = HostState(paths)
     if namespace.raise_floor is not None:
@@ -139,9 +149,21 @@ def run(namespace: argparse.Namespace) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     output = _Output(as_json=namespace.json)
-    with state.locked():
-        upgrade = Upgrade(paths, state, releases, output.step, ready_deadline_seconds=namespace.ready_timeout)
-        return output.result(_go(namespace, paths, upgrade))
+    try:
+        with state.locked():
+            upgrade = Upgrade(paths, state, releases, output.step, ready_deadline_seconds=namespace.ready_timeout)
+            return output.result(_go(namespace, paths, upgrade))
+    except OSError as error:
+        raise write_failure(paths.state, error) from None
+
+
+def _require_key(file: Path, source: str | None) -> None:
+    if source is None:
+        raise UsageError("--trust needs a SOURCE — see edgellm upgrade --help")
+    if not file.is_file():
+        raise ConfigError(f"--trust {file} is not there")
+    if not keys_in(file):
+        raise ConfigError(f"--trust {file} holds no public key of ssh-keygen — give the .pub file")
 
 
 def _go(namespace: argparse.Namespace, paths: HostPaths, upgrade: Upgrade) -> UpgradeReport | None:
@@ -158,7 +180,7 @@ def _go(namespace: argparse.Namespace, paths: HostPaths, upgrade: Upgrade) -> Up
         return upgrade.back_to(namespace.rollback or None, keep=namespace.keep, only_prepare=namespace.prepare)
     if namespace.config is not None and not namespace.config.is_file():
         raise ConfigError(f"--config {namespace.config} is not there")
-    source = open_source(namespace.source, kind, paths, sha256=namespace.sha256)
+    source = open_source(namespace.source, kind, paths, sha256=namespace.sha256, publisher_key=namespace.trust)
     if namespace.install is not None:
         return upgrade.first(source)
     text = namespace.source if source.pinned_name else str(Path(namespace.source).absolute())
@@ -228,6 +250,8 @@ class _Output:
         if report is None:
             return 0
         value = report.as_json()
+        for note in () if self._as_json else report.notes:
+            self._write(note)
         self._say(value)
         if report.reason is not None and not self._as_json:
             for line in report.journal:

@@ -250,7 +250,9 @@ def test_an_answer_that_is_left_closes_the_connection(server: Scripted) -> None:
     assert server.client_left.wait(DEADLINE_SECONDS)
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://h:99999999", "http://h:x"])
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "http://", "http://h:99999999", "http://h:x", "http://a..b", f"http://{'h' * 64}.local"]
+)
 def test_an_address_that_is_none_is_a_usage_error(url: str) -> None:
     with pytest.raises(UsageError, match="is no address of a server"):
         Server(url, key=None, model=None, temperature=None, max_tokens=None)

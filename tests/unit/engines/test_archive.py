@@ -349,6 +349,10 @@ def test_a_file_is_never_replaced_unasked(board: Board, tmp_path: Path, pristine
     with pytest.raises(ConfigError, match="exists already"):
         board.export(tmp_path / "mine")
     assert (tmp_path / "mine").read_text() == "mine"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="is no plain file, and is not replaced"):
+        board.export(tmp_path / "pipe", overwrite=True)
+    assert (tmp_path / "pipe").is_fifo()
     board.export(tmp_path / "mine", overwrite=True)
     assert len(members_of(tmp_path / "mine")) > 3
 

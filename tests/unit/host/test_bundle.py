@@ -345,6 +345,10 @@ BUNDLE_MISTAKES = [
         "--archive bundle/bundle.tar: its folder is not there — name one",
     ),
     ([*WHEELS, "--archive", "model"], 66, "--archive model is a folder — name the file that is to be made"),
+    *(
+        ([*WHEELS, "--archive", name], 66, f"--archive {name} is there already — choose another name, or remove it")
+        for name in ("pipe", "dangling", "edgellm.toml")
+    ),
     ([*WHEELS, "--sign", ""], 64, "argument --sign: an empty text names no file or folder"),
     ([*WHEELS, "--sign", "/nowhere"], 66, "--sign /nowhere is not there"),
     ([*WHEELS, "--sign", "model"], 66, "--sign model is a folder — name the file itself"),
@@ -360,6 +364,8 @@ def mistaken_inputs(tmp_path: Path) -> Path:
     for name in ("of-arm/edgellm-0.2.0-cp312-cp312-linux_aarch64.whl", "renamed/edgellm-0.2.0.whl", "empty.onnx"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "dangling").symlink_to("nowhere")
     container_archive(tmp_path / "arm.tar", architecture="arm64", version="0.2.0")
     container_archive(tmp_path / "newer.tar", architecture="arm64", version="0.3.0")
     with (tmp_path / "large.gguf").open("wb") as sparse:

@@ -40,6 +40,7 @@ class Disk:
     pinned: set[str] = field(default_factory=set)
     fails_at: str = ""
     changes_nothing: bool = False
+    brings_example: bool = False  # a configuration where there is none, as installations do
     refuses: str = ""  # what 1.0 does not know in a configuration
 
 
@@ -94,7 +95,8 @@ class FakeReleases:
         self._disk.current = release
 
     def install(self, release: Release) -> None:
-        if not self._disk.changes_nothing:
+        if not (self._disk.changes_nothing or (self._disk.brings_example and self._paths.configuration.exists())):
+            self._paths.configuration.parent.mkdir(exist_ok=True)
             self._paths.configuration.write_text(AFTER)  # worse than any installation does
 
     def drop(self, release: Release) -> None:

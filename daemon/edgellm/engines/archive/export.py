@@ -55,6 +55,8 @@ def export_bundle(
         raise cache_error(error, target.parent, what="the archive", elsewhere="write it to") from None
     if is_there and not overwrite:
         raise ConfigError(f"{target}: exists already — give another name, or --force to replace it")
+    if is_there and not target.is_file():
+        raise ConfigError(f"{target}: is no plain file, and is not replaced — give another name")
     contents = _contents(lease, checkpoints, references, on_progress)
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
