@@ -94,16 +94,20 @@ def _configuration(namespace: argparse.Namespace) -> str:
 
 def _certificate(namespace: argparse.Namespace) -> Iterator[Finding]:
     """Of a server with HTTPS, where whoever asks may read it."""
-    from edgellm.service.tls import name_problem
+    from edgellm.service.pairing.daemon_side import authority_file
+    from edgellm.service.tls import name_problem, validity_problems
 
     try:
-        certificate = load_from_arguments(namespace).settings.server.tls_certificate_file
+        settings = load_from_arguments(namespace).settings
+        certificate = settings.server.tls_certificate_file
     except EdgeLLMError:
         return  # it is said above
     if certificate is None or not os.access(certificate, os.R_OK):
         return
     problem = name_problem(certificate)
     yield Finding("certificate", problem is None, problem or f"{certificate} is for this machine's name", needed=False)
+    for one in validity_problems(certificate, authority_file(settings)):
+        yield Finding("certificate", False, one.text, needed=False)
 
 
 def _native_runtime() -> str:

@@ -110,15 +110,14 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def give_certificate(made: PrivateCa, folder: Path) -> bool:
-    """Put copies of what was made where the service has its own: where it has none yet, or of this authority. Whether
-    that was so. Raises ConfigError."""
+def give_certificate(made: PrivateCa, folder: Path, earlier_authority: bytes | None = None) -> bool:
+    """Put copies of what was made where the service has its own: where it has none yet, or of this authority, or of the
+    one whose place it took. Whether that was so. Raises ConfigError."""
     files = {CERTIFICATE: made.server_certificate, KEY: made.server_key, AUTHORITY: made.ca_certificate}
     if not folder.is_dir():
         return False
-    if any((folder / name).exists() for name in files) and _content(folder / AUTHORITY) != _content(
-        made.ca_certificate
-    ):
+    replaced = {_content(made.ca_certificate), earlier_authority} - {None}
+    if any((folder / name).exists() for name in files) and _content(folder / AUTHORITY) not in replaced:
         return False
     try:
         group = folder.stat().st_gid

@@ -24,6 +24,7 @@ from edgellm.service.tls import (
     AUTHORITY_NAME,
     CERTIFICATE_BYTES_MAX,
     EXPIRY_WARNING_DAYS,
+    NEW_AUTHORITY_OPTION,
     check_certificate,
 )
 
@@ -32,6 +33,7 @@ SERVER_DAYS = 825  # the most that clients of every kind accept of a private aut
 CLOCK_SKEW = timedelta(days=1)  # a board without a battery may start in the past
 COMMON_NAME_CHARACTERS_MAX = 64
 CERTIFICATE_MODE = 0o644
+_FOR_A_NEW_ONE = f"give {NEW_AUTHORITY_OPTION} for another one, and pair its clients anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +58,20 @@ class PrivateCa:
     def server_key(self) -> Path:
         return self.folder / "server.key"
 
-    def init(self, names: Sequence[str]) -> bool:
+    def init(self, names: Sequence[str], *, new_authority: bool = False) -> bool:
         """Make the authority where there is none, and a new server certificate for ``names`` (DNS names, addresses).
 
         The server keeps its key: whatever of a renewal a kill or power cut leaves, here or in copies, fits together.
         One that is damaged, or open to every user, is replaced. Of a new authority all is new.
+        With ``new_authority`` it takes the place of the one that is there, which clients trust in vain from then on.
+
         Returns whether the authority is new. Raises ConfigError for a name that no certificate can hold, or a folder
         that is not fit.
         """
         alternatives = [_alternative(name) for name in dict.fromkeys(names)]
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-            is_new = not (self.ca_certificate.exists() or self.ca_key.exists())
+            is_new = new_authority or not (self.ca_certificate.exists() or self.ca_key.exists())
             if is_new:
                 self._make_ca(names[0])
             self._make_server(names[0], alternatives, None if is_new else self._kept_key())
@@ -76,6 +80,13 @@ class PrivateCa:
         except OSError as error:
             raise ConfigError(f"{error.filename or self.folder}: {error.strerror}") from None
         return is_new
+
+    def present_authority(self) -> bytes | None:
+        """Its certificate as it lies there; None where there is none that can be read."""
+        try:
+            return _content(self.ca_certificate)
+        except ConfigError:
+            return None
 
     def is_right_for(self, names: Sequence[str]) -> bool:
         """Whether the server certificate is there, of this authority and this key, has ``names`` and does not end soon.
@@ -91,8 +102,9 @@ class PrivateCa:
             held = set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
         except (ConfigError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
             return False
-        lasts_until = datetime.now(UTC) + timedelta(days=EXPIRY_WARNING_DAYS)
-        return wanted <= held and certificate.not_valid_after_utc > lasts_until
+        now = datetime.now(UTC)
+        lasts = certificate.not_valid_after_utc > now + timedelta(days=EXPIRY_WARNING_DAYS)
+        return wanted <= held and certificate.not_valid_before_utc <= now and lasts
 
     def _make_ca(self, name: str) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -145,8 +157,14 @@ class PrivateCa:
             ) from None
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
             raise ConfigError(f"{self.ca_key} is not the key of {self.ca_certificate} — name another --folder")
-        if certificate.not_valid_after_utc <= datetime.now(UTC):
-            raise ConfigError(f"{self.ca_certificate} has ended — name another --folder for a new authority")
+        now = datetime.now(UTC)
+        if certificate.not_valid_after_utc <= now:
+            raise ConfigError(f"{self.ca_certificate} has ended — {_FOR_A_NEW_ONE}")
+        if certificate.not_valid_before_utc > now:
+            raise ConfigError(
+                f"{self.ca_certificate} is not valid before {certificate.not_valid_before_utc}, and this machine's "
+                f"clock says {now:%Y-%m-%d %H:%M} UTC — set the clock; where it is right, {_FOR_A_NEW_ONE}"
+            )
         return key, certificate
 
 

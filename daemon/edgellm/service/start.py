@@ -32,6 +32,7 @@ from edgellm.service.notify import Supervisor
 from edgellm.service.open_files import raise_open_files_limit
 from edgellm.service.pairing.daemon_side import (
     all_keys,
+    authority_file,
     key_file_paths,
     keys_at_start,
     pairing_desk,
@@ -142,7 +143,9 @@ def _serve(
 
 def _certificate(settings: Settings) -> ServerCertificate | None:
     certificate, key = settings.server.tls_certificate_file, settings.server.tls_key_file
-    return None if certificate is None or key is None else ServerCertificate(certificate, key)
+    if certificate is None or key is None:
+        return None
+    return ServerCertificate(certificate, key, authority_file(settings))
 
 
 def api_settings(settings: Settings, listener: Listener, keys: tuple[ApiKey, ...]) -> ApiSettings:

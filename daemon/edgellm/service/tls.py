@@ -8,6 +8,8 @@ import os
 import socket
 import ssl
 import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from edgellm.errors import ConfigError
 EXPIRY_WARNING_DAYS = 30
 CERTIFICATE_BYTES_MAX = 2**20
 AUTHORITY_FILE = "ca.crt"
+NEW_AUTHORITY_OPTION = "--new-authority"  # of edgellm tls init
 AUTHORITY_NAME = "edgellm CA of "  # and the machine's
 PEM_BEGIN, PEM_END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
@@ -29,10 +32,11 @@ _log = logging.getLogger(__name__)
 class ServerCertificate:
     """``context`` is for the listening socket; ``reload`` changes it for the connections that come after."""
 
-    def __init__(self, certificate: Path, key: Path) -> None:
-        """Raises ConfigError that names the file."""
+    def __init__(self, certificate: Path, key: Path, authority: Path | None = None) -> None:
+        """``authority`` is the one that clients are given. Raises ConfigError that names the file."""
         self._certificate = certificate
         self._key = key
+        self._authority = authority
         self.context = _context()
         self.reload()
 
@@ -48,7 +52,8 @@ class ServerCertificate:
         """Raises ConfigError, and keeps what it has, when the files are missing, damaged or do not fit together."""
         self.check()
         _load(self.context, self._certificate, self._key)
-        _warn_of_expiry(self._certificate)
+        for found in validity_problems(self._certificate, self._authority):
+            _log.log(found.level, "%s", found.text)
         if problem := name_problem(self._certificate):
             _log.warning("%s", problem)
 
@@ -113,16 +118,43 @@ def fingerprint_of(certificate: Path) -> str | None:
         return None
 
 
-def _warn_of_expiry(certificate: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class ValidityProblem:
+    """``level`` is that of logging: an error where clients refuse what there is by now."""
+
+    level: int
+    text: str
+
+
+def validity_problems(certificate: Path, authority: Path | None) -> Iterator[ValidityProblem]:
+    """By this machine's clock, of the certificate with its chain and of the authority. What cannot be read has none."""
+    renewal = "edgellm tls init renews it"
+    yield from _validity_problems(f"the certificate {certificate}", certificate, renewal)
+    if authority is not None:
+        anew = f"sudo edgellm tls init {NEW_AUTHORITY_OPTION} makes another, which every client is to be given anew"
+        yield from _validity_problems(f"the authority {authority}", authority, anew)
+
+
+def _validity_problems(subject: str, file: Path, renewal: str) -> Iterator[ValidityProblem]:
     from cryptography import x509
 
-    with open_regular(certificate) as stream:
-        ends = x509.load_pem_x509_certificate(stream.read(CERTIFICATE_BYTES_MAX)).not_valid_after_utc
+    try:
+        with open_regular(file) as stream:
+            chain = x509.load_pem_x509_certificates(stream.read(CERTIFICATE_BYTES_MAX))
+    except (OSError, ValueError):
+        return
+    begins, ends = max(one.not_valid_before_utc for one in chain), min(one.not_valid_after_utc for one in chain)
     now = datetime.now(UTC)
+    if begins > now:
+        yield ValidityProblem(
+            logging.ERROR,
+            f"{subject} is not valid before {begins}, and this machine's clock says {now:%Y-%m-%d %H:%M} UTC: clients "
+            f"refuse it — set the clock; where it is right, {renewal}",
+        )
     if ends <= now:
-        _log.error("the certificate %s ended on %s: clients refuse it; edgellm tls init renews it", certificate, ends)
+        yield ValidityProblem(logging.ERROR, f"{subject} ended on {ends}: clients refuse it; {renewal}")
     elif ends <= now + timedelta(days=EXPIRY_WARNING_DAYS):
-        _log.warning("the certificate %s ends on %s; edgellm tls init renews it", certificate, ends)
+        yield ValidityProblem(logging.WARNING, f"{subject} ends on {ends}; {renewal}")
 
 
 def name_problem(certificate: Path) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from edgellm.engines.tensorrt.library_probe import Library
 from edgellm.engines.tensorrt.platform_facts import PlatformFacts
 from edgellm.engines.tensorrt.requirements import tensorrt_requirements
 from edgellm.runtime import modules
+from edgellm.service import private_ca
+from edgellm.service.private_ca import PrivateCa
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +44,41 @@ def test_a_machine_without_a_gpu_is_right_as_it_is(capsys: pytest.CaptureFixture
     assert "LACKING" not in out
     assert "-        TensorRT wheel" in out
     assert "pip install tensorrt-edgellm" in out
+
+
+def test_an_authority_that_is_not_valid_yet_is_a_line_with_the_command_that_makes_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_ca, "CLOCK_SKEW", timedelta(days=2))
+    monkeypatch.setattr(private_ca, "CA_DAYS", 3)  # it ends soon
+    made = PrivateCa(tmp_path / "tls")
+    init = ["tls", "init", "--folder", str(made.folder)]
+    assert main(init) == 0
+    file = tmp_path / "edgellm.toml"
+    files = {"tls_certificate_file": made.server_certificate, "tls_key_file": made.server_key}
+    file.write_text("[server]\n" + "".join(f'{key} = "{path}"\n' for key, path in files.items()))
+
+    def findings() -> list[str]:
+        capsys.readouterr()
+        main(["doctor", "--json", "--config", str(file)])
+        found = json.loads(capsys.readouterr().out)["findings"]
+        return [one["text"] for one in found if one["subject"] == "certificate" and not one["right"]]
+
+    assert any(f"the authority {made.ca_certificate} ends on" in text for text in findings())
+    monkeypatch.setattr(private_ca, "CLOCK_SKEW", timedelta(days=-400))
+    monkeypatch.setattr(private_ca, "CA_DAYS", 3_650)
+    made._make_ca("board")
+    (text,) = [text for text in findings() if "the authority" in text]
+    assert "is not valid before" in text
+    assert "sudo edgellm tls init --new-authority makes another" in text
+    monkeypatch.setattr(private_ca, "CLOCK_SKEW", timedelta(days=1))
+    assert main(init) == 78
+    assert "give --new-authority" in capsys.readouterr().err
+    assert main([*init, "--new-authority"]) == 0
+    said = capsys.readouterr().out
+    assert f"made the authority {made.ca_certificate}" in said
+    assert "clients that trust the earlier authority are to be paired again" in said
+    assert findings() == []
 
 
 def test_every_requirement_is_listed_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

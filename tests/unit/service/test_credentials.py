@@ -148,6 +148,12 @@ def test_a_certificate_is_given_where_there_is_none_or_one_of_the_same_authority
     assert (folder / "tls-certificate").read_bytes() == made.server_certificate.read_bytes()
     assert not give_certificate(other, folder)
     assert (folder / "tls-certificate").read_bytes() == made.server_certificate.read_bytes()
+    earlier = made.ca_certificate.read_bytes()
+    made.init(["board"], new_authority=True)
+    assert not give_certificate(made, folder)
+    assert give_certificate(made, folder, earlier)
+    for name, source in (("tls-certificate", made.server_certificate), ("tls-authority", made.ca_certificate)):
+        assert (folder / name).read_bytes() == source.read_bytes()
     (folder / "tls-authority").unlink()  # a certificate of somebody else's
     assert not give_certificate(made, folder)
     assert not give_certificate(made, tmp_path / "nowhere")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import stat
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,13 @@ from edgellm.errors import ConfigError
 from edgellm.service import private_ca
 from edgellm.service.host_names import certificate_names, interface_addresses
 from edgellm.service.private_ca import CA_DAYS, SERVER_DAYS, PrivateCa
-from edgellm.service.tls import ServerCertificate, authority_beside, check_certificate, name_problem
+from edgellm.service.tls import (
+    ServerCertificate,
+    authority_beside,
+    check_certificate,
+    name_problem,
+    validity_problems,
+)
 
 NAMES = ["board", "board.local", "127.0.0.1", "::1"]
 
@@ -220,6 +226,76 @@ def test_the_end_of_a_certificate_is_said_before_it_comes(
     made.init(certificate_names())
     ServerCertificate(made.server_certificate, made.server_key)
     assert [record.levelname for record in caplog.records] == ([level] if level else [])
+
+
+class Ahead(datetime):
+    """A clock that goes 400 days ahead."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        return datetime.now(tz) + timedelta(days=400)
+
+
+def test_an_authority_that_was_made_while_the_clock_was_ahead_is_said_and_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = PrivateCa(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(private_ca, "datetime", Ahead)
+        made.init(certificate_names())
+    server = ServerCertificate(made.server_certificate, made.server_key, made.ca_certificate)
+    assert not connects(server.context, made.ca_certificate, "localhost")
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert f"the certificate {made.server_certificate} is not valid before" in caplog.text
+    assert f"the authority {made.ca_certificate} is not valid before" in caplog.text
+    assert "where it is right, sudo edgellm tls init --new-authority makes another" in caplog.text
+    assert not made.is_right_for([])
+    with pytest.raises(ConfigError, match=r"ca\.crt is not valid before .* set the clock; .* give --new-authority"):
+        made.init(certificate_names())
+    earlier = made.ca_certificate.read_bytes()
+    assert made.init(certificate_names(), new_authority=True)
+    assert made.ca_certificate.read_bytes() != earlier
+    server.reload()
+    assert connects(server.context, made.ca_certificate, "localhost")
+    assert not list(validity_problems(made.server_certificate, made.ca_certificate))
+
+
+def test_a_certificate_alone_that_is_not_valid_yet_is_renewed_under_its_authority(
+    authority: PrivateCa, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(private_ca, "datetime", Ahead)
+        authority.init(NAMES)
+    (problem,) = validity_problems(authority.server_certificate, authority.ca_certificate)
+    assert "where it is right, edgellm tls init renews it" in problem.text
+    assert not authority.is_right_for(NAMES)
+    assert not authority.init(NAMES)
+    assert not list(validity_problems(authority.server_certificate, authority.ca_certificate))
+    assert authority.is_right_for(NAMES)
+
+
+def test_every_certificate_of_a_chain_has_to_be_valid(authority: PrivateCa, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = PrivateCa(authority.folder / "other")
+    with monkeypatch.context() as patched:
+        patched.setattr(private_ca, "datetime", Ahead)
+        other.init(NAMES)
+    with authority.server_certificate.open("ab") as chain:
+        chain.write(other.ca_certificate.read_bytes())
+    (problem,) = validity_problems(authority.server_certificate, None)
+    assert "is not valid before" in problem.text
+
+
+def test_an_authority_that_has_ended_is_said_with_the_option_that_makes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_ca, "CLOCK_SKEW", timedelta(days=2))
+    made = PrivateCa(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(private_ca, "CA_DAYS", 1)
+        with pytest.raises(ConfigError, match="has ended — give --new-authority"):
+            made.init(NAMES)
+    assert [one.text for one in validity_problems(made.ca_certificate, None) if "ended on" in one.text]
+    assert made.init(NAMES, new_authority=True)
 
 
 @pytest.mark.parametrize("name", ["", "a..b", "two words", "bücher.example", "*.example.org", "a/b"])

@@ -62,7 +62,7 @@ def why_closed(settings: Settings) -> str:
         return "pairing.enabled is false — set it to true and restart the server"
     if settings.server.api_keys_file is None:
         return "clients need no key here — set server.api_keys_file and restart the server"
-    if _authority(settings) is None:
+    if authority_file(settings) is None:
         return (
             "the server has no certificate of a private authority — run edgellm tls init, set "
             "server.tls_certificate_file, server.tls_key_file and server.tls_authority_file, and restart the server"
@@ -72,7 +72,7 @@ def why_closed(settings: Settings) -> str:
 
 def pairing_desk(settings: Settings, on_change: Callable[[], object]) -> Desk | None:
     """None where pairing cannot be. Raises ConfigError for damaged files."""
-    authority, keys_file = _authority(settings), settings.server.api_keys_file
+    authority, keys_file = authority_file(settings), settings.server.api_keys_file
     if why_closed(settings) or authority is None or keys_file is None:
         return None
 
@@ -82,7 +82,8 @@ def pairing_desk(settings: Settings, on_change: Callable[[], object]) -> Desk | 
     return Desk(settings.pairing_folder, authority, taken_names, on_change)
 
 
-def _authority(settings: Settings) -> Path | None:
+def authority_file(settings: Settings) -> Path | None:
+    """Of a server with HTTPS: the authority that clients are given."""
     certificate = settings.server.tls_certificate_file
     if certificate is None:
         return None
