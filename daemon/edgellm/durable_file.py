@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import secrets
@@ -10,6 +11,7 @@ from typing import Any
 
 PRIVATE_FOLDER_MODE = 0o700
 PRIVATE_FILE_MODE = 0o600
+TOKEN_BYTES = 8
 
 
 def make_private_folder(folder: Path) -> None:
@@ -23,7 +25,7 @@ def write_durably(path: Path, content: bytes, mode: int = PRIVATE_FILE_MODE) -> 
 
     The owner stays: what root renews for a daemon's user must stay readable for it.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = _unfinished(path)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE_MODE)
     try:
         with open(descriptor, "wb") as stream:
@@ -50,7 +52,7 @@ def write_json_durably(path: Path, value: Any) -> None:
 
 def replace_link(path: Path, target: str) -> None:
     """``path`` becomes a symbolic link to ``target``, from one moment to the next. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = _unfinished(path)
     temporary.symlink_to(target)
     try:
         temporary.replace(path)
@@ -58,6 +60,16 @@ def replace_link(path: Path, target: str) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def remove_unfinished(path: Path) -> None:
+    """What a kill or power cut left of writing ``path``; for whoever is alone in writing it. Raises OSError."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 2 * TOKEN_BYTES}"):
+        left.unlink(missing_ok=True)
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(TOKEN_BYTES)}")
 
 
 def sync_folder(folder: Path) -> None:

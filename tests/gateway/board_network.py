@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
+from tests.lab.privileges import missing_privileges
 from tests.lab.rootfs import check_output
 
 TEST_RANGE = ipaddress.ip_network("198.18.0.0/15")
@@ -16,8 +17,8 @@ _UPLINK = "uplink"
 
 def why_not() -> str:
     """What this machine lacks, or ""."""
-    if os.geteuid() != 0:
-        return "needs root"
+    if missing := missing_privileges():
+        return missing
     absent = [tool for tool in ("ip", "nsenter") if shutil.which(tool) is None]
     return f"needs {' and '.join(absent)}" if absent else ""
 

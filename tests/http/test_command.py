@@ -182,8 +182,9 @@ def test_a_model_that_is_not_here_names_the_command_that_brings_it(tmp_path: Pat
     completed = edgellm("serve", "--port", "0", "--no-build-on-start", EDGELLM_CACHE_DIR=str(tmp_path))
     assert completed.returncode == 66
     assert completed.stderr.splitlines()[-1] == (
-        "edgellm: the model smollm2-135m-instruct is not on this machine yet — run: "
-        "edgellm models add smollm2-135m-instruct"
+        f"edgellm: the model smollm2-135m-instruct is not on this machine yet: it is not in {tmp_path}/models, by "
+        f"EDGELLM_CACHE_DIR — correct that variable, or run: env EDGELLM_CACHE_DIR={tmp_path} edgellm models add "
+        "smollm2-135m-instruct"
     )
 
 

@@ -48,7 +48,9 @@ def test_only_what_the_model_needs_is_fetched_and_stays(hub: HubServer, models_d
 
 def test_one_that_is_not_here_says_how_it_comes(hub: HubServer, models_dir: Path) -> None:
     hub.repository(ID, NEEDED)
-    with pytest.raises(ModelSourceError, match=f"not on this machine yet — run: edgellm models add {ID}"):
+    with pytest.raises(
+        ModelSourceError, match=f"not on this machine yet: it is not in {models_dir} — run: edgellm models add {ID}"
+    ):
         resolve_whisper(ID, models_dir, download=False)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.overlay_folder import OverlayFolder, unmount_below
+from tests.lab.privileges import missing_privileges
 from tests.lab.rootfs import check_output
 
 COMMAND_DEADLINE_SECONDS = 300.0
@@ -20,8 +21,8 @@ CGROUP_CONTROLLERS = Path("/sys/fs/cgroup/cgroup.controllers")  # there with ver
 
 def missing_podman() -> str:
     """What this machine lacks to build and run containers, or ""."""
-    if os.geteuid() != 0:
-        return "needs root"
+    if missing := missing_privileges():
+        return missing
     absent = [program for program in ("podman", "runc") if shutil.which(program) is None]
     return f"needs {' and '.join(absent)}" if absent else ""
 

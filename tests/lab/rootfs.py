@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.lab.privileges import missing_privileges
+
 SUITE = "bookworm"
 PYTHON_OF_SUITE = (3, 11)
 CONTAINER_SUITE = "trixie"  # its podman knows Quadlet
@@ -28,8 +30,8 @@ OFF = ("ssh.service", "ssh.socket", "podman-auto-update.timer", "podman.socket")
 
 def missing_tools() -> str:
     """What this machine lacks to make a root file system and boot it, or ""."""
-    if os.geteuid() != 0:
-        return "needs root"
+    if missing := missing_privileges():
+        return missing
     absent = [package for command, package in TOOLS.items() if shutil.which(command) is None]
     return f"needs {' and '.join(absent)}" if absent else ""
 

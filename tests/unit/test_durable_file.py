@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgellm import durable_file
-from edgellm.durable_file import make_private_folder, replace_link, write_durably
+from edgellm.durable_file import make_private_folder, remove_unfinished, replace_link, write_durably
 
 
 def names_in(folder: Path) -> list[str]:
@@ -25,6 +25,23 @@ def test_a_new_file_is_closed_to_others_whatever_the_mask(tmp_path: Path) -> Non
         os.umask(mask)
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == {"key": 0o600, "page": 0o644, "own": 0o700}
+
+
+def test_what_a_kill_left_of_a_file_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [".key.backup", ".key.0123456789abcdefg", ".other.0123456789abcdef", "key", "key.0123456789abcdef"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"kept")
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "replace", lambda *_: os._exit(9))
+        child = os.fork()
+        if child == 0:
+            write_durably(tmp_path / "key", b"new")
+        os.waitpid(child, 0)
+    assert len(names_in(tmp_path)) == len(others) + 1
+    remove_unfinished(tmp_path / "key")
+    assert names_in(tmp_path) == sorted(others)
 
 
 def test_a_file_that_cannot_be_written_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def resolve_piper_voice(
     if entry is not None:
         if locate(model, models_dir) is None:
             if not download:
-                raise ModelSourceError(not_here(model))
+                raise ModelSourceError(not_here(model, models_dir))
             install(entry, models_dir, on_progress)
         weights = file_path(entry, models_dir)
         return PiperSource(weights, model, _config_beside(weights))

@@ -6,13 +6,17 @@ on a Hugging Face hub. Everything else is refused with a sentence of its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from shlex import quote
 
+from edgellm.config.cache_location import CACHE_VARIABLE
 from edgellm.config.model_kind import WITHOUT_TEXT
 from edgellm.engines import whisper_files
+from edgellm.engines.cache_directory import models_dir as models_dir_of
 from edgellm.engines.catalogue import CATALOGUE, file_path, install, locate
 from edgellm.engines.hub.hub_id import HubId, parse_hub_id
 from edgellm.engines.hub.hub_model import HubModel, fetch_model, find_model
@@ -76,7 +80,7 @@ def resolve(
         if path is None and has_engine(entry.checkpoint_digest):
             path = file_path(entry, models_dir)
         elif path is None and not download:
-            raise ModelSourceError(not_here(model))
+            raise ModelSourceError(not_here(model, models_dir))
         elif path is None:
             path = install(entry, models_dir, on_progress)
         return ModelSource(SourceKind.GGUF, path, model, digest=entry.checkpoint_digest)
@@ -95,7 +99,7 @@ def resolve(
     if hub_id is not None:
         found = find_model(hub_id, models_dir, roots)
         if found is None and not download:
-            raise ModelSourceError(f"{model} is no folder here, and {not_here(model)}")
+            raise ModelSourceError(f"{model} is no folder here, and {not_here(model, models_dir)}")
         if found is not None and found.reference.kind == whisper_files.KIND:
             raise ModelSourceError(f"{model} {WITHOUT_TEXT['asr']}: it has no engine, and no text is made with it")
         return _of_hub(found or fetch_model(hub_id, models_dir, refuse_folder, on_progress))
@@ -109,9 +113,15 @@ def is_fetchable(model: str) -> bool:
     return model in CATALOGUE or (parse_hub_id(model) is not None and not Path(model).exists())
 
 
-def not_here(model: str) -> str:
-    """The refusal of a model that could be fetched, and the way out."""
-    return f"the model {model} is not on this machine yet — run: edgellm models add {model}"
+def not_here(model: str, models_dir: Path) -> str:
+    """The refusal of a model that could be fetched, with where it was looked for and the way out."""
+    add = f"edgellm models add {model}"
+    looked = f"the model {model} is not on this machine yet: it is not in {models_dir}"
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if not chosen or models_dir != models_dir_of(Path(chosen).expanduser()):
+        return f"{looked} — run: {add}"
+    # Of a service: whoever runs the command has another environment.
+    return f"{looked}, by {CACHE_VARIABLE} — correct that variable, or run: env {CACHE_VARIABLE}={quote(chosen)} {add}"
 
 
 def fetch(hub_id: HubId, models_dir: Path, on_progress: ProgressCallback = ignore_progress) -> HubModel:

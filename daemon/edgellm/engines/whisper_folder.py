@@ -51,7 +51,7 @@ def resolve_whisper(
     if entry is not None:
         if locate(model, models_dir) is None:
             if not download:
-                raise ModelSourceError(not_here(model))
+                raise ModelSourceError(not_here(model, models_dir))
             install(entry, models_dir, on_progress)
         return WhisperSource(file_path(entry, models_dir).parent, model)
     folder = Path(model).expanduser()
@@ -74,7 +74,7 @@ def _of_hub(
 ) -> WhisperSource:
     found: HubModel | None = find_model(hub_id, models_dir)
     if found is None and not download:
-        raise ModelSourceError(f"{model} is no folder here, and {not_here(model)}")
+        raise ModelSourceError(f"{model} is no folder here, and {not_here(model, models_dir)}")
     found = found or fetch_model(hub_id, models_dir, refuse_incomplete, on_progress)
     if found.reference.kind != KIND:
         raise ModelSourceError(f'{model} is no speech recognition model — leave kind = "asr" out')

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from edgellm.errors import ReleaseSourceError, UpgradeError
 from edgellm.host.archives import VERSION_LABEL, ImageArchive
 from edgellm.host.brief_containers import remove_left, run_briefly, run_on_the_host
 from edgellm.host.commands import Said, attempt, run
+from edgellm.host.operator_files import drop_in_environment, setting_variables
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind, Release
 from edgellm.host.service_unit import PREWARM, ServiceUnit
@@ -39,6 +40,12 @@ _OPTIONS = {  # keys of a Quadlet file: options of podman run
     "Volume": "--volume",
 }
 _ID = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+
+
+def _environment(variables: Mapping[str, str]) -> Mapping[str, str]:
+    """Of podman, which hands settings on: those of the unit alone, and not what the upgrade was called with."""
+    settings = setting_variables(os.environ)
+    return {name: value for name, value in os.environ.items() if name not in settings} | dict(variables)
 
 
 class ContainerReleases:
@@ -127,16 +134,20 @@ class ContainerReleases:
         remove_left()
 
     def command(self, release: Release, *arguments: str) -> Said:
-        return attempt([*run_briefly(*self._run_options("--network=none")), release.digest, *arguments])
+        return self._command(release, arguments, {})
+
+    def _command(self, release: Release, arguments: Sequence[str], variables: Mapping[str, str]) -> Said:
+        argv = [*run_briefly(*self._run_options("--network=none")), release.digest, *arguments]
+        return attempt(argv, environment=_environment(variables))
 
     def check_configuration(self, release: Release, file: Path) -> Said:
-        # Variables of drop-ins are podman's own there, and no settings.
-        return self.command(release, "config", "check", "--config", str(file))
+        arguments = ("config", "check", "--config", str(file))
+        return self._command(release, arguments, setting_variables(drop_in_environment(self._paths)))
 
     def prewarm(self, release: Release, configuration: Path | None = None) -> None:
         self.unstage_unfinished()
         argv = [*run_briefly(*self._run_options("--oom-score-adj=800"), name=PREWARM_NAME), release.digest]
-        environment = {**os.environ, **ServiceUnit().environment(PREWARM)}  # proxies, and where models come from
+        environment = _environment(ServiceUnit().environment(PREWARM))
         options = [] if configuration is None else ["--config", str(configuration)]
         said = attempt([*argv, "prewarm", *options], deadline_seconds=PREWARM_DEADLINE_SECONDS, environment=environment)
         if said.code != 0:

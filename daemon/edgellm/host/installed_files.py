@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from edgellm.durable_file import write_durably
+from edgellm.durable_file import remove_unfinished, write_durably
 from edgellm.errors import ConfigError
 from edgellm.host.release import Kind
 from edgellm.host.target import Target
@@ -135,6 +135,7 @@ def write_file(target: Target, name: str, content: bytes, mode: int) -> None:
         for folder in reversed([one for one in path.parents if not one.exists()]):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o755)
+        remove_unfinished(path)
         write_durably(path, content, mode)
     except OSError as error:
         raise refusal(target, name, error) from None
@@ -149,6 +150,7 @@ def remove_files(target: Target, record: InstalledRecord, *, dry_run: bool = Fal
     if not dry_run:
         path = target.entry(RECORD)
         try:
+            remove_unfinished(path)
             path.unlink(missing_ok=True)
             _remove_empty_folders(path.parent)
         except OSError as error:
@@ -163,7 +165,11 @@ def remove(
     for name in names:
         path = target.entry(name)
         try:
+            if not dry_run:
+                remove_unfinished(path)
             if not os.path.lexists(path):
+                if not dry_run:
+                    _remove_empty_folders(path.parent)  # one that was cut short left it
                 continue
             present = target.path(name)
             if present.is_file() and digest_of(present.read_bytes()) == digests[name]:

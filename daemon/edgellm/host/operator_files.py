@@ -15,6 +15,8 @@ CONFIGURATION = "etc/edgellm/edgellm.toml"
 SERVICE_DROP_INS = "etc/systemd/system/edgellm.service.d"
 PREWARM_DROP_INS = "etc/systemd/system/edgellm-prewarm.service.d"
 
+SETTING_PREFIX = "EDGELLM_"
+
 # Names below the root with the SHA-256 of their content, None for a file that is not there.
 Digests = Mapping[str, str | None]
 
@@ -55,6 +57,10 @@ def save_copies(paths: HostPaths, names: Collection[str], folder: Path) -> None:
             write_durably(copy, paths.at(name).read_bytes())
     except OSError as error:
         raise UpgradeError(f"{error.filename or folder}: {error.strerror}") from None
+
+
+def setting_variables(variables: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: value for name, value in variables.items() if name.startswith(SETTING_PREFIX)}
 
 
 def drop_in_environment(paths: HostPaths) -> Mapping[str, str]:

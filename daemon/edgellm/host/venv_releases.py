@@ -17,7 +17,7 @@ from pathlib import Path
 from edgellm.durable_file import replace_link, sync_folder, write_durably
 from edgellm.errors import ReleaseSourceError, UpgradeError
 from edgellm.host.commands import Said, attempt, run
-from edgellm.host.operator_files import drop_in_environment
+from edgellm.host.operator_files import drop_in_environment, setting_variables
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind, Release
 from edgellm.host.service_unit import PREWARM, ServiceUnit, reload_units
@@ -30,7 +30,6 @@ GPU_DROP_IN = "usr/local/lib/systemd/system/edgellm.service.d/20-gpu.conf"
 PREWARM_DEADLINE_SECONDS = 4 * 3600.0  # a large model is fetched and built in it
 INSTALL_DEADLINE_SECONDS = 1800.0
 USER = "edgellm"
-SETTING_PREFIX = "EDGELLM_"
 # Compiled modules, and what pip needs of its own.
 COMPILED_FACTOR, ENVIRONMENT_BYTES = 1.4, 60_000_000
 
@@ -130,10 +129,7 @@ class VenvReleases:
 
     def check_configuration(self, release: Release, file: Path) -> Said:
         arguments = ("config", "check", "--config", str(file))
-        settings = {
-            name: value for name, value in drop_in_environment(self._paths).items() if name.startswith(SETTING_PREFIX)
-        }
-        return self._as_the_service(release, arguments, settings)
+        return self._as_the_service(release, arguments, setting_variables(drop_in_environment(self._paths)))
 
     def _as_the_service(self, release: Release, arguments: Sequence[str], variables: Mapping[str, str]) -> Said:
         """By its user: what it writes is the service's."""

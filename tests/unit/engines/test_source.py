@@ -76,7 +76,8 @@ def test_a_missing_path_is_refused_with_the_catalogue(tmp_path: Path) -> None:
 def test_a_hub_id_that_may_not_be_fetched_is_refused(tmp_path: Path) -> None:
     message = refusal("Qwen/Qwen3-0.6B@main", tmp_path)
     assert "is no folder here, and the model" in message
-    assert "is not on this machine yet — run: edgellm models add Qwen/Qwen3-0.6B@main" in message
+    looked = f"is not on this machine yet: it is not in {tmp_path}/models"
+    assert f"{looked} — run: edgellm models add Qwen/Qwen3-0.6B@main" in message
 
 
 def test_a_checkpoint_with_an_onnx_folder_beside_its_weights_is_one(checkpoint_copy: Path, tmp_path: Path) -> None:
@@ -96,7 +97,17 @@ def test_a_local_folder_named_like_a_hub_id_is_taken(
 
 def test_a_catalogue_model_that_may_not_be_downloaded_is_refused(tmp_path: Path) -> None:
     message = refusal("smollm2-135m-instruct", tmp_path)
-    assert "is not on this machine yet — run: edgellm models add smollm2-135m-instruct" in message
+    assert f"is not on this machine yet: it is not in {tmp_path}/models — run: edgellm models add smollm2" in message
+
+
+def test_a_folder_that_a_variable_of_a_service_names_is_named_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGELLM_CACHE_DIR", str(tmp_path / "a folder"))
+    message = refusal("smollm2-135m-instruct", tmp_path / "a folder")
+    assert f"it is not in {tmp_path}/a folder/models, by EDGELLM_CACHE_DIR — correct that variable, or run: " in message
+    assert f"env EDGELLM_CACHE_DIR='{tmp_path}/a folder' edgellm models add smollm2-135m-instruct" in message
+    assert "EDGELLM_CACHE_DIR" not in refusal("smollm2-135m-instruct", tmp_path / "of a file")
 
 
 def test_a_catalogue_model_with_an_engine_needs_no_file(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from edgellm.host.installed_files import (
 )
 from edgellm.host.paths import HostPaths
 from edgellm.service.install import Mode, Target, install_files, installed_mode, system_files
+from edgellm.service.install.installation import note_enabled
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemctl") is None, reason="systemctl is not on this machine")
 UNIT = "usr/local/lib/systemd/system/edgellm.service"
@@ -94,6 +95,43 @@ def test_units_of_a_board_s_image_are_taken_off_with_the_others(target: Target) 
     assert str(target.root / "etc/hostname") not in removed
     manifest.write_text("{")
     assert with_image(target, record) == record
+
+
+LEFT_OF_KILLS = (f"{RECORD}", f"{UNIT_FOLDER}/edgellm.service", "etc/edgellm/edgellm.toml")
+
+
+def leave(target: Target) -> list[Path]:
+    """What a kill leaves of files that are being written, before they get their names."""
+    left = [path.with_name(f".{path.name}.0123456789abcdef") for path in map(target.entry, LEFT_OF_KILLS)]
+    for path in left:
+        path.write_text("half")
+    return left
+
+
+def test_an_installation_removes_what_a_kill_left_of_another(target: Target) -> None:
+    install(target)
+    left = leave(target)
+    install(target, dry_run=True)
+    assert all(path.exists() for path in left)
+    files = system_files(Mode.VENV, target, gpu=False)
+    assert install(target) == []
+    note_enabled(Mode.VENV, target, files, [])
+    assert not any(path.exists() for path in left)
+
+
+def test_an_uninstall_removes_what_a_kill_left_of_another(target: Target) -> None:
+    install(target)
+    left = leave(target)[:2]
+    # A kill between the last file of a folder and the folder.
+    (drop_ins,) = {path.parent for path in target.path(UNIT_FOLDER).glob("edgellm.service.d/*")}
+    for path in drop_ins.iterdir():
+        path.unlink()
+    uninstall(target, dry_run=True)
+    assert drop_ins.is_dir()
+    uninstall(target)
+    assert not any(path.exists() for path in left)
+    assert not drop_ins.exists()
+    assert not target.path(RECORD).parent.exists()
 
 
 def test_nothing_is_taken_off_while_an_upgrade_is_at_it(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -89,15 +92,60 @@ def test_a_stop_leaves_time_for_the_drain_and_the_workers() -> None:
 
 def test_a_server_that_hangs_in_its_container_is_not_waited_for() -> None:
     """Podman's own ExecStopPost, which comes after ours, gives it the time of a drain."""
-    ended = value(read_unit(CONTAINER / "edgellm.container"), "Service", "ExecStopPost").split()
+    ended = values(read_unit(CONTAINER / "edgellm.container"), "Service", "ExecStopPost")[0].split()
     assert ended[:2] == ["-/usr/bin/podman", "rm"]
     assert {"--force", "--ignore", "--time=0", "--cidfile=%t/%N.cid"} <= set(ended)
 
 
 def test_requests_for_more_time_get_out_of_a_container() -> None:
     sections = read_unit(CONTAINER / "edgellm.container")
-    socket_inside = value(sections, "Container", "Environment").removeprefix(f"{EXTENSIONS_VARIABLE}=")
+    passed = [word for text in values(sections, "Container", "PodmanArgs") for word in text.split()]
+    (given,) = [word for word in passed if EXTENSIONS_VARIABLE in word]
+    socket_inside = given.removeprefix(f"--env={EXTENSIONS_VARIABLE}=")
+    # Podman takes the later one: a unit's variables do not come before what the container must have.
+    assert passed.index("--env=EDGELLM_*") < passed.index(given)
     assert f"/run/systemd/notify:{socket_inside}" in values(sections, "Container", "Volume")
+
+
+@pytest.mark.parametrize("unit", ["edgellm", "edgellm-prewarm"])
+def test_settings_that_are_variables_of_the_unit_get_into_its_container(unit: str) -> None:
+    arguments = " ".join(values(read_unit(CONTAINER / f"{unit}.container"), "Container", "PodmanArgs")).split()
+    assert "--env=EDGELLM_*" in arguments
+
+
+@pytest.mark.parametrize("unit", ["edgellm", "edgellm-prewarm"])
+@pytest.mark.parametrize(
+    ("status", "has_image", "says"),
+    [("125", False, True), ("125", True, False), ("66", False, False), ("", True, False)],
+)
+def test_an_image_that_is_gone_is_said_with_the_way_out(
+    unit: str, status: str, has_image: bool, says: bool, tmp_path: Path
+) -> None:
+    lines = values(read_unit(CONTAINER / f"{unit}.container"), "Service", "ExecStopPost")
+    (line,) = [line for line in lines if "image exists" in line]
+    podman = tmp_path / "podman"
+    podman.write_text(
+        f'#!/bin/sh\n[ "$*" = "image exists localhost/edgellm:current" ] && {"true" if has_image else "false"}\n'
+    )
+    podman.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "EXIT_STATUS": status}
+    command = shlex.split(line.removeprefix("-"))
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stderr
+    remedy = "podman load --input ARCHIVE, then podman tag IMAGE localhost/edgellm:current"
+    wanted = f"<3>edgellm: the image localhost/edgellm:current is not on this machine — {remedy}\n"
+    assert said == (wanted if says else "")
+
+
+def test_a_folder_that_is_no_more_is_said_before_podman_says_it(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the command on a host is root's")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    wrapper = SYSTEMD / "container/usr/local/bin/edgellm"
+    script = f"cd {gone} && rmdir {gone} && exec {wrapper} models list"
+    said = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=False)
+    assert said.returncode == 66
+    assert said.stderr.endswith("edgellm: the folder that this is called in is no more — cd into another, then again\n")
 
 
 def test_a_server_in_a_container_sees_what_its_machine_is_called_now() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edgellm import __version__
+from edgellm.durable_file import remove_unfinished
 from edgellm.errors import ConfigError
 from edgellm.host.installed_files import (
     COMMAND,
@@ -88,6 +89,8 @@ def record_of(mode: Mode, files: Mapping[str, SystemFile], enabled: Sequence[str
 def _put(target: Target, name: str, file: SystemFile, dry_run: bool) -> Change | None:
     path = target.path(name)
     try:
+        if not dry_run:
+            remove_unfinished(target.entry(name))
         is_there = path.exists()
         if is_there and (
             file.is_theirs or (path.read_bytes(), path.stat().st_mode & 0o777) == (file.content, file.mode)
