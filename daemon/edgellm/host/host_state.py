@@ -17,6 +17,7 @@ from edgellm.durable_file import make_private_folder, sync_folder, write_durably
 from edgellm.errors import ConfigError, HostSpaceError, UpgradeRunningError
 from edgellm.host.disk_reserve import DiskReserve
 from edgellm.host.disk_room import write_failure
+from edgellm.host.edit_history import EditHistory
 from edgellm.host.operator_files import Digests
 from edgellm.host.paths import HostPaths
 from edgellm.host.release import Release
@@ -47,8 +48,9 @@ class Journey:
 
     ``source`` is None for a release that is here. ``interrupted`` says that the machine started again in between, and
     that ``from_release`` serves since. ``prepared`` says that ``to_release`` lies beside it and waits. ``placed`` is
-    what the switch changed of the administrator's files; None before it was done. With ``edits_folder`` the release
-    refused what was edited since another one came: it is saved there.
+    what the switch changed of the administrator's files; None before it was done, as is ``edit_history``, which holds
+    once the release serves. With ``edits_folder`` the release refused what was edited since another one came: it is
+    saved there.
     """
 
     from_release: Release
@@ -65,6 +67,7 @@ class Journey:
     placed: Digests | None = None
     edits_folder: str | None = None
     refusal_of_edits: str | None = None
+    edit_history: EditHistory | None = None
 
     def at(self, step: Step, state: StepState) -> Journey:
         return replace(self, steps=(*self.steps, (step, state)))
@@ -104,6 +107,7 @@ class Journey:
             "placed": None if self.placed is None else dict(self.placed),
             "edits_folder": self.edits_folder,
             "refusal_of_edits": self.refusal_of_edits,
+            "edit_history": None if self.edit_history is None else self.edit_history.as_json(),
             "steps": [{"step": step.value, "state": state.value} for step, state in self.steps],
         }
 
@@ -125,6 +129,7 @@ class Journey:
             None if value.get("placed") is None else dict(value["placed"]),
             value.get("edits_folder"),
             value.get("refusal_of_edits"),
+            None if value.get("edit_history") is None else EditHistory.of_json(value["edit_history"]),
         )
 
 
@@ -187,14 +192,13 @@ class HostState:
 
     # The administrator's files
 
-    def placed(self) -> Digests:
-        """Those that an upgrade put there last, as it did. What is otherwise by now was edited since."""
+    def edit_history(self) -> EditHistory:
         value = _read(self._placed)
         with _damage_named(self._placed):
-            return {} if value is None else dict(value["files"])
+            return EditHistory() if value is None else EditHistory.of_json(value)
 
-    def write_placed(self, placed: Digests) -> None:
-        self._write(self._placed, {"format": FORMAT, "files": dict(placed)})
+    def write_edit_history(self, history: EditHistory) -> None:
+        self._write(self._placed, {"format": FORMAT, **history.as_json()})
 
     def free_edits_folder(self, release: Release) -> Path:
         """For what was edited while it served."""

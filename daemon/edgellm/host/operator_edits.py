@@ -41,7 +41,7 @@ class OperatorEdits:
         if journey.config_file is not None:
             self._write_coming(_content(Path(journey.config_file)))
         elif is_brought_back:
-            edited = edited_since(self._paths, self._state.placed(), operator_files_in(kept))
+            edited = self._edited_since(release)
             if CONFIGURATION not in edited:
                 self._write_coming(self._kept_configuration(kept))
             if not edited:
@@ -80,16 +80,26 @@ class OperatorEdits:
     def bring_back(self, journey: Journey, release: Release) -> None:
         """What belonged to the release when it was left, but for later edits. Raises UpgradeError."""
         kept = self._state.snapshot_of(release)
-        edited = edited_since(self._paths, self._state.placed(), operator_files_in(kept))
+        edited = self._edited_since(release)
         if journey.edits_folder is not None:
             save_copies(self._paths, edited, Path(journey.edits_folder))
             edited = ()
         restore_snapshot(self._paths, kept, edited)
 
-    def note_switch(self, journey: Journey) -> Journey:
+    def _edited_since(self, release: Release) -> Collection[str]:
+        kept = operator_files_in(self._state.snapshot_of(release))
+        return self._state.edit_history().edited_since(release.id, operator_files(self._paths), kept)
+
+    def note_switch(self, journey: Journey, brought_back: Release | None) -> Journey:
         """When it is done: what it changed of them."""
-        before = operator_files_in(self._state.snapshot_of(journey.from_release))
-        return replace(journey, placed=differing(operator_files(self._paths), before))
+        left = journey.from_release
+        before, present = operator_files_in(self._state.snapshot_of(left)), operator_files(self._paths)
+        # With the release that serves already, another configuration is an edit as any.
+        is_same_release = journey.to_release is not None and journey.to_release.id == left.id
+        history = self._state.edit_history().after_switch(
+            left.id, before, present, brought_back.id if brought_back else None, are_edits=is_same_release
+        )
+        return replace(journey, placed=differing(present, before), edit_history=history)
 
     def undo_switch(self, journey: Journey) -> None:
         """What somebody edited while the release was tried stays. Raises UpgradeError."""
@@ -103,11 +113,11 @@ class OperatorEdits:
 
     def remember_switch(self, journey: Journey) -> None:
         """Its release serves. Doing it twice is as doing it once."""
-        placed, changed = self._state.placed(), journey.placed or {}
-        others = {name: digest for name, digest in placed.items() if name not in changed}
-        is_same_release = journey.to_release is not None and journey.to_release.id == journey.from_release.id
-        # With the release that serves already, another configuration is an edit as any.
-        self._state.write_placed(others if is_same_release else {**others, **changed})
+        history = journey.edit_history
+        if history is None:  # the upgrade was begun by an earlier release
+            now = self._state.edit_history()
+            history = replace(now, placed={**now.placed, **(journey.placed or {})})
+        self._state.write_edit_history(history.of_releases({one.id for one in self._state.releases()}))
 
 
 def _content(path: Path) -> bytes:

@@ -323,14 +323,15 @@ class Upgrade:
     def _switch(self, journey: Journey) -> Journey:
         release = _known(journey)
         self._releases.switch(release)
-        if journey.is_rollback and self._edits.has_what_belonged_to(release):
+        is_brought_back = journey.is_rollback and self._edits.has_what_belonged_to(release)
+        if is_brought_back:
             self._edits.bring_back(journey, release)
         else:
             self._releases.install(release)
         if journey.config_file is not None:
             write_durably(self._paths.configuration, Path(journey.config_file).read_bytes(), 0o644)
         reload_units()
-        return self._edits.note_switch(journey)
+        return self._edits.note_switch(journey, release if is_brought_back else None)
 
     def _start(self, journey: Journey) -> Journey:
         self._unit.start(self._ready_deadline_seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +87,20 @@ def report_line(value: Mapping[str, Any]) -> str:
     if value.get("edits_folder") is None:
         return serves
     return f"{serves} {edits_line(value)}"
+
+
+def kept_lines(kept: Sequence[str], here: Collection[str], last: Mapping[str, Any] | None) -> list[str]:
+    """Ids of the releases that do not serve, the one that served last first, and where a rollback goes. ``last`` is the
+    report of the last upgrade."""
+    lines = [f"{release}  {'kept' if release in here else 'gone from the disk'}" for release in kept]
+    present = [release for release in kept if release in here]
+    if not present:
+        return lines
+    line = f"edgellm upgrade --rollback goes to {present[0]}, which served last before this one"
+    if last is not None and last.get("result") == "rolled_back" and last.get("from") == present[0]:
+        line += " and was left by a rollback: forward again"
+    further = f"; --rollback {present[1]} goes further back" if len(present) > 1 else ""
+    return [*lines, f"{line}{further}"]
 
 
 def serving_line(serving: str | None) -> str:

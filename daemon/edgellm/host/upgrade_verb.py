@@ -30,7 +30,7 @@ from edgellm.host.signature import keys_in
 from edgellm.host.source import open_source
 from edgellm.host.target import Target
 from edgellm.host.upgrade import KEPT_RELEASES, READY_DEADLINE_SECONDS, Upgrade
-from edgellm.host.upgrade_report import StepReport, UpgradeReport, edits_line, report_line, serving_line
+from edgellm.host.upgrade_report import StepReport, UpgradeReport, edits_line, kept_lines, report_line, serving_line
 from edgellm.host.versions import Version
 
 KEPT_RELEASES_MAX = 100
@@ -49,7 +49,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RELEASE",
         nargs="?",
         const="",
-        help="go back to a release that was kept, by its id or version (default: the one that served before)",
+        help="go to a release that was kept, by its id or version (default: the one that served last before this one: "
+        "after a rollback that is the release just left, so that a second rollback goes forward to it again; to go "
+        "further back, name one of --list)",
     )
     parser.add_argument(
         "--install",
@@ -57,7 +59,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=[kind.value for kind in Kind],
         help="install from SOURCE in this mode, where edgellm is not installed yet",
     )
-    parser.add_argument("--list", action="store_true", help="show the releases that are kept, and the last upgrade")
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="show the releases that are kept, the one that served last first, where --rollback goes, the last upgrade",
+    )
     parser.add_argument(
         "--prepare",
         action="store_true",
@@ -221,8 +227,8 @@ def _list(state: HostState, releases: Releases, *, as_json: bool) -> int:
         print(json.dumps(value, indent=1, ensure_ascii=False))
         return 0
     print(f"{current.id}  serves")
-    for one in reversed(kept):
-        print(f"{one.id}  {'kept' if one.id in here else 'gone from the disk'}")
+    for line in kept_lines([one.id for one in reversed(kept)], here, last):
+        print(line)
     if floor is not None:
         print(f"versions older than {floor} are refused")
     if journey is not None and journey.waits:

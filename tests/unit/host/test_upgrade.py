@@ -18,7 +18,7 @@ from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind, Release
 from edgellm.host.source import Source
 from edgellm.host.upgrade import Upgrade
-from edgellm.host.upgrade_report import StepReport, UpgradeReport, report_line
+from edgellm.host.upgrade_report import StepReport, UpgradeReport, kept_lines, report_line
 from edgellm.host.versions import Version
 
 OLD = Release(Kind.VENV, "1.0", "a" * 64)
@@ -349,6 +349,77 @@ def test_an_edit_between_two_upgrades_outlives_a_rollback_over_both(machine: Mac
     machine.go(NEWER)
     assert machine.upgrade().back_to("1.0", keep=2).result == "rolled_back"
     assert (machine.disk.current.id, machine.configuration) == (OLD.id, "# edited since\n")
+
+
+def test_an_edit_that_a_rollback_brought_back_is_the_operators_still(machine: Machine, tmp_path: Path) -> None:
+    machine.drop_in("own").write_text("[Service]\nNice=1\n")
+    machine.disk.changes_nothing = True
+    machine.go()
+    machine.paths.configuration.write_text("# edited since\n")
+    machine.drop_in("own").write_text("[Service]\nNice=2\n")
+    (tmp_path / "c.toml").write_text("# of 1.2\n")
+    machine.go(NEWER, config_file=tmp_path / "c.toml")
+    assert machine.upgrade().back_to("1.1", keep=2).result == "rolled_back"
+    assert (machine.disk.current.id, machine.configuration) == (NEW.id, "# edited since\n")
+    report = machine.upgrade().back_to("1.0", keep=2)
+    assert (report.result, report.edits_folder) == ("rolled_back", None)
+    assert (machine.disk.current.id, machine.configuration) == (OLD.id, "# edited since\n")
+    assert machine.drop_ins() == {"own": "[Service]\nNice=2\n"}
+    assert machine.upgrade().back_to("1.2", keep=2).result == "rolled_back"
+    assert machine.configuration == "# of 1.2\n", "1.2 was left after the edit, with a configuration of its own"
+
+
+def test_the_list_says_where_a_rollback_goes_and_that_a_second_one_goes_forward_again(machine: Machine) -> None:
+    def lines() -> list[str]:
+        ids = [one.id for one in reversed(machine.state.releases()) if one.id != machine.disk.current.id]
+        return kept_lines(ids, set(machine.disk.staged), machine.state.last_report())
+
+    assert lines() == []
+    machine.go()
+    machine.go(NEWER)
+    goes = "edgellm upgrade --rollback goes to"
+    assert lines() == [
+        *(f"{NEW.id}  kept", f"{OLD.id}  kept"),
+        f"{goes} {NEW.id}, which served last before this one; --rollback {OLD.id} goes further back",
+    ]
+    machine.upgrade().back_to(None, keep=2)
+    *listed, line = lines()
+    assert listed == [f"{NEWER.id}  kept", f"{OLD.id}  kept"]
+    assert line == (
+        f"{goes} {NEWER.id}, which served last before this one and was left by a rollback: forward again; "
+        f"--rollback {OLD.id} goes further back"
+    )
+    machine.upgrade().back_to(None, keep=2)
+    assert machine.disk.current.id == NEWER.id
+    del machine.disk.staged[NEW.id]
+    assert lines()[:1] == [f"{NEW.id}  gone from the disk"]
+    assert lines()[-1].startswith(f"{goes} {OLD.id},")
+
+
+def test_a_file_that_was_removed_stays_away_over_two_rollbacks(machine: Machine) -> None:
+    machine.drop_in("own").write_text("[Service]\nNice=1\n")
+    machine.disk.changes_nothing = True
+    machine.go()
+    machine.drop_in("own").unlink()
+    machine.go(NEWER)
+    machine.drop_in("own").write_text("[Service]\nNice=3\n")
+    assert machine.upgrade().back_to("1.1", keep=2).result == "rolled_back"
+    assert machine.drop_ins() == {"own": "[Service]\nNice=3\n"}
+    machine.drop_in("own").unlink()
+    assert machine.upgrade().back_to("1.0", keep=2).result == "rolled_back"
+    assert machine.drop_ins() == {}
+
+
+def test_what_an_earlier_release_of_edgellm_wrote_of_edits_is_read(machine: Machine) -> None:
+    machine.go()
+    written = machine.state.folder / "placed.json"
+    files = json.loads(written.read_text())["files"]
+    written.write_text(json.dumps({"format": 1, "files": files}))
+    assert machine.upgrade().back_to(None, keep=2).result == "rolled_back"
+    assert machine.configuration == BEFORE
+    machine.paths.configuration.write_text("# edited since\n")
+    assert machine.upgrade().back_to("1.1", keep=2).result == "rolled_back"
+    assert machine.configuration == "# edited since\n"
 
 
 def test_edits_that_the_earlier_release_refuses_are_saved_and_come_back_with_the_later_one(machine: Machine) -> None:
