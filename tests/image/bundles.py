@@ -6,7 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+
+from edgellm.host.bundle_maker import manifest_text
+from edgellm.host.bundle_manifest import MANIFEST, read_manifest
+from edgellm.host.signature import sign
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 STICK = "/media/stick"  # where devices see the folder of bundles
@@ -54,6 +59,16 @@ class Publisher:
         changed.unlink()  # a link to the whole one's
         changed.write_bytes(content)
         return file.relative_to(source).as_posix()
+
+    def for_architecture(self, name: str, architecture: str) -> str:
+        """A copy that says so, signed. Its name below the stick."""
+        copy = self.folder / f"{name}-{architecture}"
+        shutil.copytree(self.folder / name, copy, copy_function=os.link)
+        (copy / MANIFEST).unlink()  # a link to the whole one's
+        manifest = replace(read_manifest(self.folder / name), architecture=architecture)
+        (copy / MANIFEST).write_text(manifest_text(manifest))
+        sign(copy / MANIFEST, self._key)
+        return copy.name
 
 
 def exported_engine(model: str, folder: Path) -> Path:

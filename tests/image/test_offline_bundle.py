@@ -14,6 +14,7 @@ from tests.image.bundles import CHECKOUT, STICK, Publisher, exported_engine
 from tests.image.canaries import check_report, plant
 from tests.image.reports import report_of
 from tests.lab.fixtures import MakeDevice
+from tests.lab.small_disk import small_disk
 from tests.lab.wheels import release_folder
 from tests.service.appliance import DEPENDENCIES, PREWARM, UNIT, Appliance, dependencies_folder
 from tests.service.conftest import Say
@@ -117,6 +118,17 @@ def test_a_machine_without_the_python_that_it_takes_is_told(
     assert system_of(board) == []
 
 
+def test_a_bundle_for_boards_of_another_kind_leaves_no_key_and_no_configuration(
+    board: Appliance, publisher: Publisher, first_bundle: str
+) -> None:
+    other = publisher.for_architecture(first_bundle, "riscv64")
+    code, said = install(board, other, "--key", f"{STICK}/publisher.pub")
+    assert code == 66, said
+    assert f"{STICK}/{other} is for riscv64, and this machine is" in said
+    assert system_of(board) == ["var/lib/edgellm-host"]
+    assert board.device.run("ls", "-A", "/var/lib/edgellm-host").output.split() == ["lock"]
+
+
 def test_it_installs_without_any_route_and_serves(board: Appliance, first_bundle: str, say: Say) -> None:
     assert board.device.run("ip", "route").output == ""
     began = time.monotonic()
@@ -143,6 +155,43 @@ def later_bundle(publisher: Publisher, releases: ReleaseWheels) -> str:
     releases.good("0.3.0")
     publisher.bundle("later", "--wheels", releases.folder / "0.3.0")
     return "later"
+
+
+def test_models_that_do_not_fit_are_refused_with_numbers_before_anything_is_written(
+    board: Appliance, publisher: Publisher, releases: ReleaseWheels, device_folder: Path
+) -> None:
+    releases.good("0.3.0")
+    large = device_folder / "large/large.gguf"
+    large.parent.mkdir()
+    large.write_bytes(b"GGUF" * 25_000_000)
+    publisher.bundle("large", "--wheels", releases.folder / "0.3.0", "--model", large.parent)
+    pid = board.pid()
+    with small_disk(board.device, "/var/lib/edgellm/models", "60m"):
+        code, said = install(board, "large")
+        left = board.device.run("find", "/var/lib/edgellm/models", "-name", "*large*").output
+    assert code == 73, said
+    assert re.search(r"models: what the bundle brings needs up to 300\.0 MB, and 6\d\.\d MB are free — make room", said)
+    assert left == ""
+    assert (board.pid(), serving_version(board)) == (pid, "0.2.0")
+
+
+def test_a_model_that_was_damaged_on_the_board_is_mended_by_the_bundle_that_brought_it(
+    board: Appliance, first_bundle: str
+) -> None:
+    model = board.device.run("find", "/var/lib/edgellm/models", "-name", "*.gguf").output.strip()
+    whole, pid = board.device.run("sha256sum", model).output, board.pid()
+    board.device.run("sh", "-c", f"printf x | dd of='{model}' bs=1 seek=1000 conv=notrunc")
+    assert board.device.run("sha256sum", model).output != whole
+    code, said = install(board, first_bundle)
+    assert code == 0, said
+    assert f"replaced {model}: its bytes were not those of the bundle" in said
+    assert "kept /etc/edgellm/edgellm.toml" not in said
+    assert board.device.run("sha256sum", model).output == whole
+    assert board.device.run("stat", "--format=%U:%a", model).output.strip() == "edgellm:640"
+    assert board.pid() != pid
+    assert board.chat().status_code == 200
+    code, said = install(board, first_bundle)
+    assert (code, said.splitlines()[-1].split(":")[0]) == (0, "unchanged"), said
 
 
 @pytest.mark.parametrize("part", ["host.pyz", "wheels", "manifest.json"])

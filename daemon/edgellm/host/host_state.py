@@ -170,7 +170,9 @@ class HostState:
             try:
                 yield
             finally:
-                self._reserve.keep()
+                # Of what was refused at once nothing stays.
+                if any(file.exists() for file in (self._releases, self._journey, self._last)):
+                    self._reserve.keep()
         finally:
             os.close(descriptor)
 

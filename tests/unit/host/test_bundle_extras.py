@@ -15,7 +15,7 @@ from edgellm.errors import HostSpaceError
 from edgellm.host.bundle_extras import BundleExtras, unfinished_of
 from edgellm.host.disk_room import Need, require_room_for_all
 from edgellm.host.paths import HostPaths
-from edgellm.host.release import Kind
+from edgellm.host.release import Kind, Release
 from edgellm.host.source import Source
 from edgellm.host.upgrade_report import UpgradeReport
 
@@ -36,16 +36,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def upgrade(machine: Machine, folder: Path, offered: object = NEW) -> UpgradeReport:
-    assert offered in (OLD, NEW)
-    release = OLD if offered == OLD else NEW
-    return machine.upgrade(release).to_source(Source(Kind.VENV, extras=folder), "bundle", keep=2)
+def upgrade(machine: Machine, folder: Path, offered: Release = NEW) -> UpgradeReport:
+    return machine.upgrade(offered).to_source(Source(Kind.VENV, extras=folder), "bundle", keep=2)
 
 
 @pytest.mark.parametrize("release", [OLD, NEW], ids=["the_same_release", "another_release"])
 @pytest.mark.parametrize("name", [MODEL, ENGINE])
 def test_a_file_of_the_same_size_with_other_bytes_is_replaced_and_named(
-    machine: Machine, tmp_path: Path, name: str, release: object
+    machine: Machine, tmp_path: Path, name: str, release: Release
 ) -> None:
     there = machine.paths.at(PLACES[name])
     there.parent.mkdir(parents=True)

@@ -13,7 +13,9 @@ from tests.unit.host.test_upgrade import BEFORE, NEW, NEWER, OLD, Machine, Power
 from edgellm.errors import HostSpaceError
 from edgellm.host import upgrade as upgrade_module
 from edgellm.host.disk_reserve import NAME, RESERVE_BYTES
+from edgellm.host.paths import HostPaths
 from edgellm.host.release import Kind
+from edgellm.host.snapshot import take_snapshot as whole
 from edgellm.host.source import Source
 
 FILLER = "filler"
@@ -92,11 +94,10 @@ def test_an_upgrade_is_refused_with_the_numbers(machine: Machine) -> None:
 
 def test_one_that_fills_up_on_the_way_is_undone(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     staged = machine.disk.staged
-    whole = upgrade_module.take_snapshot
 
-    def take_snapshot(paths: object, folder: Path) -> None:
+    def take_snapshot(paths: HostPaths, folder: Path) -> None:
         fill(machine)
-        whole(machine.paths, folder)
+        whole(paths, folder)
 
     monkeypatch.setattr(upgrade_module, "take_snapshot", take_snapshot)
     report = machine.go()
@@ -110,6 +111,9 @@ def test_one_that_fills_up_on_the_way_is_undone(machine: Machine, monkeypatch: p
 def test_the_reserve_is_made_again_where_there_is_room(machine: Machine) -> None:
     with machine.state.locked():
         pass
+    assert not (machine.state.folder / NAME).exists(), "nothing was done here"
+    with machine.state.locked():
+        machine.go()
     fill(machine)
     with machine.state.locked():
         assert not (machine.state.folder / NAME).exists()
