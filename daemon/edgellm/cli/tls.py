@@ -51,9 +51,6 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.if_needed and not namespace.new_authority and authority.is_right_for(namespace.name):
         print(f"kept the certificate {authority.server_certificate}")
         return 0
-    if namespace.if_needed and authority.is_right_for(namespace.name):
-        print(f"kept the certificate {authority.server_certificate}")
-        return 0
     names = certificate_names(namespace.name)
     earlier = authority.present_authority()
     is_new = authority.init(names, new_authority=namespace.new_authority)

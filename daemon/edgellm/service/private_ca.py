@@ -62,7 +62,7 @@ class PrivateCa:
         """Make the authority where there is none, and a new server certificate for ``names`` (DNS names, addresses).
 
         The server keeps its key: whatever of a renewal a kill or power cut leaves, here or in copies, fits together.
-        One that is damaged, or open to every user, is replaced. Of a new authority all is new.
+        One that is damaged, or open to every user, is replaced.
         With ``new_authority`` it takes the place of the one that is there, which clients trust in vain from then on.
 
         Returns whether the authority is new. Raises ConfigError for a name that no certificate can hold, or a folder
@@ -74,7 +74,7 @@ class PrivateCa:
             is_new = new_authority or not (self.ca_certificate.exists() or self.ca_key.exists())
             if is_new:
                 self._make_ca(names[0])
-            self._make_server(names[0], alternatives, None if is_new else self._kept_key())
+            self._make_server(names[0], alternatives, self._kept_key())
         except (FileExistsError, NotADirectoryError):
             raise ConfigError(f"{self.folder} is not a folder, or lies below a file — name another --folder") from None
         except OSError as error:

@@ -173,7 +173,7 @@ def name_problem(certificate: Path) -> str | None:
         return None
     return (
         f"the certificate {certificate} is not for {name}, as this machine is called now: clients that come by that "
-        "name refuse it — sudo edgellm tls init, then: sudo systemctl restart edgellm"
+        "name refuse it — run: sudo edgellm tls init"
     )
 
 

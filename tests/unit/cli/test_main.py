@@ -332,6 +332,8 @@ def test_tls_init_keeps_a_certificate_that_does_where_it_is_asked_to(
     assert main([*init, "--if-needed"]) == 0
     assert capsys.readouterr().out == f"kept the certificate {made.server_certificate}\n"
     assert made.server_certificate.read_bytes() == certificate
+    assert main([*init, "--if-needed", "--new-authority"]) == 0
+    assert "made the authority" in capsys.readouterr().out
     assert main([*init, "--if-needed", "--name", "llm.example.org"]) == 0
     assert "made the certificate of" in capsys.readouterr().out
     assert made.server_certificate.read_bytes() != certificate
