@@ -88,7 +88,7 @@ class Upgrade:
         known = self._releases.identify(source)
         if known is not None:
             self._refuse_below_floor(known.version)
-        self._refuse_without_room(source, known)
+        self._refuse_without_room(source, known, current)
         if known is not None and known.id == current.id and config_file is None:
             if not self._unit.is_active():
                 return self._serve(current, source, "started")
@@ -476,10 +476,11 @@ class Upgrade:
                 "or a newer one"
             )
 
-    def _refuse_without_room(self, source: Source, known: Release | None) -> None:
+    def _refuse_without_room(self, source: Source, known: Release | None, current: Release | None = None) -> None:
         forget_unfinished(self._paths)
         needs = list(self._extras_of(source).needs())
-        if known is None or not self._releases.is_staged(known):
+        is_current = known is not None and current is not None and known.id == current.id
+        if known is None or not (is_current or self._releases.is_staged(known)):
             needed_bytes, place = self._releases.needed_bytes(source)
             needs.append(Need(place, needed_bytes, "the release"))
         require_room_for_all(needs, SPARE_BYTES, ROOM_REMEDY)

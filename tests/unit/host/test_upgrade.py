@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edgellm.errors import ReleaseSourceError, UpgradeError, UpgradeRunningError, VersionFloorError
+from edgellm.errors import HostSpaceError, ReleaseSourceError, UpgradeError, UpgradeRunningError, VersionFloorError
 from edgellm.host import upgrade as upgrade_module
 from edgellm.host.commands import Said
 from edgellm.host.host_state import HostState, Journey
@@ -40,6 +40,7 @@ class Disk:
     pinned: set[str] = field(default_factory=set)
     fails_at: str = ""
     changes_nothing: bool = False
+    needed_bytes: int = 0
     brings_example: bool = False  # a configuration where there is none, as installations do
     refuses: str = ""  # what 1.0 does not know in a configuration
 
@@ -55,7 +56,7 @@ class FakeReleases:
         return self._offered
 
     def needed_bytes(self, source: Source) -> tuple[int, Path]:
-        return 0, self._paths.root
+        return self._disk.needed_bytes, self._paths.root
 
     def stage(self, source: Source) -> Release:
         self._disk.staged[self._offered.id] = self._offered
@@ -285,6 +286,16 @@ def test_what_fails_is_as_if_it_had_not_been(machine: Machine, where: str) -> No
     assert (machine.disk.current.id, machine.configuration) == (OLD.id, BEFORE)
     assert machine.disk.staged == {OLD.id: OLD}
     assert machine.disk.pinned == set()
+    assert machine.state.journey() is None
+
+
+def test_the_release_that_serves_needs_no_room_and_another_is_refused_without(machine: Machine) -> None:
+    """Also where it serves from what an installation put there, and was never staged."""
+    machine.disk.needed_bytes = 10**18
+    machine.disk.staged.clear()
+    assert machine.go(OLD).result == "unchanged"
+    with pytest.raises(HostSpaceError, match="the release needs up to"):
+        machine.go(NEW)
     assert machine.state.journey() is None
 
 
