@@ -184,7 +184,7 @@ class Appliance:
         """Raises OSError where nobody listens, and when the server ends in between."""
         method = "GET" if body is None else "POST"
         content = b"" if body is None else json.dumps(body).encode()
-        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {headers.pop('Host', 'localhost')}", "Connection: close"]
         lines += ["Content-Type: application/json", f"Content-Length: {len(content)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         with connect_inside(self.device, PORT) as connection:

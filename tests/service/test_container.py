@@ -284,6 +284,51 @@ def test_keys_reach_the_server_s_user_and_nobody_else(appliance: ContainerApplia
         appliance.device.run("systemctl", "restart", UNIT)
 
 
+def test_settings_of_a_drop_in_count_and_take_nothing_that_the_unit_sets(appliance: ContainerAppliance) -> None:
+    port = 8001
+    variables = f"EDGELLM_SERVER_PORT={port} EDGELLM_EXTENSIONS_SOCKET=/nowhere"
+    appliance.drop_in("settings", f"[Service]\nEnvironment={variables}\n")
+    try:
+        appliance.device.run("systemctl", "restart", UNIT, deadline_seconds=READY_SECONDS)
+        assert appliance.state()["StatusText"] == f"serving on http://127.0.0.1:{port}"
+        environment = appliance.device.run("podman", "exec", CONTAINER, "env").output.splitlines()
+        assert "EDGELLM_EXTENSIONS_SOCKET=/run/systemd-of-the-host" in environment
+    finally:
+        appliance.drop_in("settings", "")
+        appliance.device.run("systemctl", "restart", UNIT, deadline_seconds=READY_SECONDS)
+
+
+def test_a_name_that_the_machine_gets_while_it_serves_is_its_own(appliance: ContainerAppliance) -> None:
+    before = appliance.device.run("uname", "-n").output.strip()
+    appliance.configure('[server]\nhost = "0.0.0.0"\ninsecure_no_keys = true\n')
+    try:
+        appliance.device.run("systemctl", "restart", UNIT, deadline_seconds=READY_SECONDS)
+        assert appliance.request("/v1/models", Host="renamed:8000").status_code == 403
+        appliance.device.run("python3", "-c", "import socket; socket.sethostname('renamed')")
+        answered = lambda: appliance.request("/v1/models", Host="renamed:8000").status_code == 200  # noqa: E731
+        appliance.device.wait_for(answered, "an answer by the new name")
+        assert appliance.request("/v1/models", Host="evil.example:8000").status_code == 403
+    finally:
+        appliance.device.run("python3", "-c", f"import socket; socket.sethostname({before!r})")
+        appliance.configure("")
+        appliance.device.run("systemctl", "restart", UNIT, deadline_seconds=READY_SECONDS)
+
+
+def test_an_image_that_is_gone_is_said_with_the_way_out(appliance: ContainerAppliance) -> None:
+    kept = "localhost/kept:1"
+    appliance.device.run("podman", "tag", CURRENT, kept)
+    appliance.device.run("podman", "untag", CURRENT, CURRENT)
+    try:
+        appliance.device.run("systemctl", "restart", UNIT, check=False)
+        assert appliance.wait_until_failed()["ExecMainStatus"] == "125"
+        assert f"the image {CURRENT} is not on this machine — podman load --input ARCHIVE" in appliance.journal()
+    finally:
+        appliance.device.run("podman", "tag", kept, CURRENT)
+        appliance.device.run("podman", "untag", kept, kept)
+        appliance.device.run("systemctl", "reset-failed", UNIT)
+        appliance.device.run("systemctl", "start", UNIT, deadline_seconds=READY_SECONDS)
+
+
 def test_a_configuration_error_is_one_line_and_no_restart(appliance: ContainerAppliance) -> None:
     appliance.configure("[server]\nprot = 8000\n")
     try:
