@@ -24,13 +24,18 @@ def main(arguments: Sequence[str]) -> int:
         "--container", metavar="FILE", type=named_path, help="archive of the container image (podman save)"
     )
     add_input_options(parser, "the board's edgellm.toml (default: HTTPS and keys)")
+    parser.add_argument(
+        "--without-pairing",
+        action="store_true",
+        help="take a --config with which no client can pair with the board, and whose console shows no code",
+    )
     return run_command(parser, _run, arguments)
 
 
 def _run(chosen: argparse.Namespace) -> int:
     began = time.monotonic()
     board = read_board(chosen.board)
-    inputs = Inputs(chosen.container, chosen.wheels, chosen.engine, chosen.model, chosen.config)
+    inputs = Inputs(chosen.container, chosen.wheels, chosen.engine, chosen.model, chosen.config, chosen.without_pairing)
     manifest = assemble(board, inputs, chosen.output)
     for part, size_bytes in manifest["part_bytes"].items():
         print(f"{part:<10} {size_bytes / MIB:9.1f} MiB")

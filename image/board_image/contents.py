@@ -62,13 +62,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Exactly one of ``container`` and ``wheels`` is set."""
+    """Exactly one of ``container`` and ``wheels`` is set. ``without_pairing`` says that no client need pair with the
+    board: others have their keys otherwise, or nobody reaches it from beyond."""
 
     container: Path | None = None
     wheels: Path | None = None
     engines: Sequence[Path] = field(default=())
     models: Sequence[Path] = field(default=())
     config: Path | None = None
+    without_pairing: bool = False
 
     @property
     def mode(self) -> Mode:
@@ -160,11 +162,20 @@ def _check(board: Board, inputs: Inputs) -> None:
     for model in inputs.models:
         require_model(model)
     if inputs.config is not None:
-        check_configuration(inputs.config)
+        _check_config(inputs.config, pairable=not inputs.without_pairing)
     names = [name_of(path) for path in (*inputs.engines, *inputs.models)]
     for name in names:
         if names.count(name) > 1:
             raise ReleaseSourceError(f"two engines or models are called {name} — rename one")
+
+
+def _check_config(config: Path, *, pairable: bool) -> None:
+    check_configuration(config)
+    if pairable:
+        try:
+            check_configuration(config, pairable=True)
+        except ConfigError as error:
+            raise ConfigError(f"{error}, or give --without-pairing") from None
 
 
 def _check_container(archive: Path, board: Board) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -9,12 +10,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.http.conftest import StartDaemon
+from tests.http.conftest import Daemon, StartDaemon
 from tests.http.test_command import edgellm
 from tests.http.test_pairing import PairingBoard
 
+from edgellm.errors import FirstBootError
 from edgellm.host import pairing_notice
-from edgellm.host.pairing_notice import CODE_FILE, ISSUE_FILE, PAIRED_MARK, PairingNotice
+from edgellm.host.pairing_notice import CODE_FILE, ISSUE_FILE, LIFETIME_SECONDS, PAIRED_MARK, PairingNotice
 from edgellm.host.paths import HostPaths
 
 DEADLINE_SECONDS = 60.0
@@ -24,15 +26,16 @@ TAKEN_BACK = "The pairing code above holds no more: "
 class Console:
     """What a board's console has shown, and its login prompt shows."""
 
-    def __init__(self, board: PairingBoard, root: Path) -> None:
-        self.board = board
+    board: PairingBoard
+
+    def __init__(self, daemon: Daemon, root: Path) -> None:
         self.paths = HostPaths(root)
         self._terminal, self._shown_on = os.openpty()
         os.set_blocking(self._terminal, False)
         self._text = ""
         for link, target in (
             (self.paths.at("dev/console"), os.ttyname(self._shown_on)),
-            (self.paths.admin_socket, str(board.daemon.admin_socket)),
+            (self.paths.admin_socket, str(daemon.admin_socket)),
         ):
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(target)
@@ -80,7 +83,9 @@ class Console:
 @pytest.fixture
 def console(start_daemon: StartDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Console]:
     monkeypatch.setattr(pairing_notice, "POLL_SECONDS", 0.05)
-    made = Console(PairingBoard(start_daemon, tmp_path), tmp_path / "board")
+    board = PairingBoard(start_daemon, tmp_path)
+    made = Console(board.daemon, tmp_path / "board")
+    made.board = board
     yield made
     made.close()
 
@@ -128,8 +133,10 @@ def test_a_code_whose_time_ends_while_no_server_runs_is_taken_back(
     with console.noticing():
         console.wait_for(lambda: console.prompt)
         console.board.power_cut()
-        now_seconds = pairing_notice._boottime_seconds() + pairing_notice.LIFETIME_SECONDS
-        monkeypatch.setattr(pairing_notice, "_boottime_seconds", lambda: now_seconds)
+        now_seconds = pairing_notice._boottime_seconds()
+        # Each look is a lifetime later: the notice may ask the time first when it is over already.
+        times_seconds = itertools.count(now_seconds + LIFETIME_SECONDS, LIFETIME_SECONDS)
+        monkeypatch.setattr(pairing_notice, "_boottime_seconds", lambda: next(times_seconds))
     assert f"{TAKEN_BACK}its time is over" in console.text
 
 
@@ -143,3 +150,15 @@ def test_a_code_that_an_administrator_opened_is_left_alone(console: Console) -> 
     with console.noticing():
         pass  # it is used and known for a while, and nothing is shown
     assert console.text == ""
+
+
+def test_a_server_that_lets_nobody_pair_is_why_the_console_shows_no_code(
+    start_daemon: StartDaemon, tmp_path: Path
+) -> None:
+    console = Console(start_daemon(), tmp_path / "board")
+    with pytest.raises(FirstBootError, match="clients need no key here"):
+        PairingNotice(console.paths).show_until_used()
+    assert "This board shows no pairing code: the daemon opens no pairing code: " in console.text
+    assert "clients need no key here — set server.api_keys_file" in console.text
+    assert console.prompt == ""
+    console.close()

@@ -152,7 +152,7 @@ def test_the_configuration_serves_others_over_https_with_keys(tmp_path: Path, in
     assert str(server.tls_authority_file) == "/run/credentials/edgellm.service/tls-authority"
     own = tmp_path / "own.toml"
     own.write_text("[server]\nport = 9000\n")
-    chosen = Inputs(wheels=inputs.wheels, config=own)
+    chosen = Inputs(wheels=inputs.wheels, config=own, without_pairing=True)
     entries = {entry.name: entry for entry in contents_of(read_board("generic-x86_64"), chosen)}
     assert tomllib.loads((entries["etc/edgellm/edgellm.toml"].content or b"").decode()) == {"server": {"port": 9000}}
 
@@ -275,12 +275,49 @@ def test_a_configuration_that_the_board_would_refuse_gets_onto_no_image(
     assert not (tmp_path / "new").exists()
 
 
+KEYS = "api_keys_file = '/run/credentials/edgellm.service/api-keys'\n"
+HTTPS = "tls_certificate_file = '{0}/server.crt'\ntls_key_file = '{0}/server.key'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "clients need no key here"),
+        ("cache_dir = '/var/lib/edgellm'\n[log]\nlevel = 'debug'\n", "clients need no key here"),
+        (f"[server]\n{KEYS}", "the server has no certificate of a private authority"),
+        (f"[server]\n{KEYS}{HTTPS}".format("/run/credentials/edgellm.service"), "the server has no certificate of a"),
+    ],
+)
+def test_a_configuration_that_lets_nobody_pair_is_taken_only_where_that_is_meant(
+    tmp_path: Path, wheels: Path, text: str, why: str
+) -> None:
+    config = tmp_path / "own.toml"
+    config.write_text(text)
+    command = ("generic-x86_64", "--wheels", wheels, "--config", config, "--output")
+    refused = build(*command, tmp_path / "new")
+    assert refused.returncode == 78
+    assert f"{config}: no client could pair with a server of it: {why}" in refused.stderr
+    assert "where it is meant, pairing.enabled = false" in refused.stderr
+    assert "--without-pairing" in refused.stderr
+    assert not (tmp_path / "new").exists()
+    assert build(*command, tmp_path / "new", "--without-pairing").returncode == 0
+    config.write_text(f"{text}\n[pairing]\nenabled = false\n")
+    assert build(*command, tmp_path / "meant").returncode == 0
+
+
+def test_an_authority_beside_the_certificate_of_a_board_is_enough_to_pair(tmp_path: Path, wheels: Path) -> None:
+    config = tmp_path / "own.toml"
+    config.write_text(f"[server]\n{KEYS}{HTTPS}".format("/etc/edgellm/tls"))
+    made = build("generic-x86_64", "--wheels", wheels, "--config", config, "--output", tmp_path / "new")
+    assert made.returncode == 0, made.stderr
+
+
 def test_a_configuration_names_what_is_on_the_board_alone(tmp_path: Path, wheels: Path) -> None:
     """And what this machine's environment says is not of the board."""
     config = tmp_path / "own.toml"
     files = "".join(
         f"{name}_file = '/run/credentials/edgellm.service/{name}'\n"
-        for name in ("api_keys", "tls_certificate", "tls_key")
+        for name in ("api_keys", "tls_certificate", "tls_key", "tls_authority")
     )
     config.write_text(f"[server]\n{files}[[models]]\nsource = '/var/lib/edgellm/models/ours/model.gguf'\n")
     strange = {"EDGELLM_SERVER_PORT": "none", "EDGELLM_SERVER_PROT": "1", "EDGELLM_CONFIG": "/nowhere"}

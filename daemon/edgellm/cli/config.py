@@ -28,6 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the file is for another machine: what it names is there, and this machine's environment says nothing",
     )
+    check.add_argument(
+        "--pairable",
+        action="store_true",
+        help="with --elsewhere: refuse a server that no client could pair with, unless pairing.enabled = false says so",
+    )
     for action in (check, show):
         add_config_option(action)
     add_setting_options(
@@ -38,6 +43,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace) -> int:
+    if namespace.action == "check" and namespace.pairable and not namespace.elsewhere:
+        from edgellm.errors import UsageError
+
+        raise UsageError("--pairable needs --elsewhere — see edgellm config check --help")
     if namespace.action == "check" and namespace.elsewhere:
         return _check_for_elsewhere(namespace)
     loaded = load_from_arguments(namespace)
@@ -56,9 +65,25 @@ def _check_for_elsewhere(namespace: argparse.Namespace) -> int:
 
     if namespace.config is None:
         raise UsageError("--elsewhere needs --config FILE — see edgellm config check --help")
-    _check_files_here(load_from_arguments(namespace, environ={}), elsewhere=True)
+    loaded = load_from_arguments(namespace, environ={})
+    _check_files_here(loaded, elsewhere=True)
+    if namespace.pairable:
+        _require_pairing(loaded)
     print(f"configuration is right ({namespace.config}; what it names was not looked for)")
     return 0
+
+
+def _require_pairing(loaded: LoadedSettings) -> None:
+    """Raise ConfigError where no client could pair with a server of it, and nothing says that this is meant."""
+    from edgellm.errors import ConfigError
+    from edgellm.service.pairing.daemon_side import why_closed
+
+    if loaded.settings.pairing.enabled and (why := why_closed(loaded.settings, elsewhere=True)):
+        raise ConfigError(
+            f"{loaded.file}: no client could pair with a server of it: {why.partition(' — ')[0]} — set "
+            "server.api_keys_file, server.tls_certificate_file, server.tls_key_file and server.tls_authority_file; or, "
+            "where it is meant, pairing.enabled = false"
+        )
 
 
 def _require_sources(loaded: LoadedSettings) -> None:

@@ -15,8 +15,9 @@ from edgellm.host.setup_environment import CHECKOUT, environment, python_with
 CHECK_DEADLINE_SECONDS = 60.0
 
 
-def check_configuration(file: Path, option: str = "--config") -> None:
-    """Raises ConfigError with file, key and line. What it names need not be on this machine."""
+def check_configuration(file: Path, option: str = "--config", *, pairable: bool = False) -> None:
+    """Raises ConfigError with file, key and line. What it names need not be on this machine. With ``pairable`` it is
+    refused where no client could pair with its server and it does not say that this is meant."""
     require_file(option, file)
     python = python_with("pydantic")
     if python is None:
@@ -25,6 +26,7 @@ def check_configuration(file: Path, option: str = "--config") -> None:
             f"{CHECKOUT}, or pip install pydantic"
         )
     argv = [python, "-P", "-m", "edgellm", "config", "check", "--elsewhere", "--config", str(file)]
+    argv += ["--pairable"] if pairable else []
     said = attempt(argv, deadline_seconds=CHECK_DEADLINE_SECONDS, environment=environment())
     if said.code != 0:
         raise ConfigError(f"{option}: {said.last_words.removeprefix('edgellm: ')}")

@@ -36,7 +36,15 @@ class PairingNotice:
         self._issue = paths.at(ISSUE_FILE)
 
     def show_until_used(self) -> None:
-        """Return when a client has used a code or its time is over. Raises FirstBootError without a daemon."""
+        """Return when a client has used a code or its time is over. Raises FirstBootError without a daemon, or where it
+        lets nobody pair, and the console says so: whoever waits there for a code sees nothing else."""
+        try:
+            self._show_until_used()
+        except FirstBootError as error:
+            self._write_to_console(f"\nThis board shows no pairing code: {error}\n\n")
+            raise
+
+    def _show_until_used(self) -> None:
         state: Mapping[str, Any] | None
         opened, code = self._open_code()
         if code is None or opened["is_used"]:

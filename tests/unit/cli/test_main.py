@@ -321,6 +321,22 @@ def test_config_check_refuses_what_a_start_would(
     assert f"{other.server_key} is not the key of {one.server_certificate}" in err_of(capsys)
 
 
+def test_a_configuration_for_another_machine_is_refused_where_nobody_could_pair_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "edgellm.toml"
+    check = ["config", "check", "--elsewhere", "--config", str(file)]
+    file.write_text("[server]\nport = 9000\n")
+    assert main(check) == 0
+    capsys.readouterr()
+    assert main([*check, "--pairable"]) == 78
+    said = err_of(capsys)
+    assert f"{file}: no client could pair with a server of it: clients need no key here — set server.api_keys" in said
+    file.write_text("[pairing]\nenabled = false\n")
+    assert main([*check, "--pairable"]) == 0
+    assert main(["config", "check", "--config", str(file), "--pairable"]) == 64
+
+
 def test_tls_init_keeps_a_certificate_that_does_where_it_is_asked_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

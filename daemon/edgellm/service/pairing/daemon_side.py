@@ -21,6 +21,7 @@ from edgellm.service.admin_messages import (
 )
 from edgellm.service.admin_server import Handler
 from edgellm.service.api_keys import read_keys, read_keys_left
+from edgellm.service.credentials import FOLDER, UNIT_FOLDER
 from edgellm.service.pairing.desk import CodeState, Desk, paired_keys_file, read_paired_keys
 from edgellm.service.tls import authority_beside
 
@@ -56,13 +57,14 @@ def key_file_paths(settings: Settings) -> Sequence[Path]:
     return [] if own is None else [own, paired_keys_file(settings.pairing_folder)]
 
 
-def why_closed(settings: Settings) -> str:
-    """What keeps clients from pairing with a server of these settings; "" where they can."""
+def why_closed(settings: Settings, *, elsewhere: bool = False) -> str:
+    """What keeps clients from pairing with a server of these settings; "" where they can. ``elsewhere`` is another
+    machine, whose files are not here: an authority may lie beside its certificate, but not among credentials."""
     if not settings.pairing.enabled:
         return "pairing.enabled is false — set it to true and restart the server"
     if settings.server.api_keys_file is None:
         return "clients need no key here — set server.api_keys_file and restart the server"
-    if authority_file(settings) is None:
+    if not (_may_have_authority(settings) if elsewhere else authority_file(settings)):
         return (
             "the server has no certificate of a private authority — run edgellm tls init, set "
             "server.tls_certificate_file, server.tls_key_file and server.tls_authority_file, and restart the server"
@@ -80,6 +82,14 @@ def pairing_desk(settings: Settings, on_change: Callable[[], object]) -> Desk | 
         return [key.name for key in read_keys_left(keys_file)]
 
     return Desk(settings.pairing_folder, authority, taken_names, on_change)
+
+
+def _may_have_authority(settings: Settings) -> bool:
+    certificate = settings.server.tls_certificate_file
+    if certificate is None:
+        return False
+    among_credentials = any(certificate.is_relative_to(folder) for folder in (FOLDER, UNIT_FOLDER))
+    return settings.server.tls_authority_file is not None or not among_credentials
 
 
 def authority_file(settings: Settings) -> Path | None:
