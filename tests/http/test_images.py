@@ -218,6 +218,19 @@ def test_a_prompt_with_too_many_images_is_too_long_and_says_how_long(client: ope
     assert any(number.isdigit() and int(number) > 2048 for number in str(refused.value).replace(",", " ").split())
 
 
+def test_what_was_decoded_for_a_refused_prompt_is_given_back(client: openai.OpenAI, vision: Daemon) -> None:
+    said(client, image_part(png(1)))
+
+    def descriptors() -> int:
+        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in worker_pids(vision))
+
+    before = descriptors()
+    for _ in range(2):
+        with pytest.raises(openai.BadRequestError, match="the most is"):
+            said(client, *[image_part(png(seed)) for seed in range(40)])
+    vision.wait_for(lambda: descriptors() <= before)
+
+
 def test_an_answer_has_the_room_that_images_leave(client: openai.OpenAI) -> None:
     messages = [user(image_part(png(1)))]
     limits: list[dict[str, Any]] = [{}, {"max_tokens": 1_000_000}]

@@ -7,6 +7,7 @@ once; the connection goes to the address that was checked. Nothing that the othe
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import re
 import socket
@@ -36,6 +37,7 @@ _READ_BYTES: Final = 64 * 2**10
 _OK: Final = 200
 _INTERIM: Final = range(100, 200)
 _REDIRECTS: Final = range(300, 400)
+_WITHOUT_ROOM: Final = frozenset({errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE})  # of this machine
 # Addresses that carry one of the older protocol in them: what they lead to is what that one says.
 _WITH_IPV4_INSIDE: Final = tuple(
     (ipaddress.IPv6Network(network), shift) for network, shift in (("64:ff9b::/96", 0), ("2002::/16", 80))
@@ -110,8 +112,10 @@ async def fetch(url: RemoteUrl, bytes_max: int, seconds_max: float, field: str) 
     except TimeoutError:
         answer.file.close()
         raise _unfetched(field, f"it did not come within {seconds_max:g} s") from None
-    except (ssl.SSLError, ConnectionError, EOFError, socket.gaierror):
+    except (OSError, EOFError) as error:
         answer.file.close()
+        if isinstance(error, OSError) and error.errno in _WITHOUT_ROOM and not isinstance(error, socket.gaierror):
+            raise
         raise _unfetched(field, "the connection failed") from None
     except BaseException:
         answer.file.close()

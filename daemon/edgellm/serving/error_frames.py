@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from typing import TypeVar
 
 from edgellm.errors import EdgeLLMError, GenerationError
+
+Error = TypeVar("Error", bound=BaseException)
 
 
 def error_frames(error: BaseException) -> str:
@@ -21,3 +24,14 @@ def failure_cause(error: BaseException) -> str:
     if isinstance(error, EdgeLLMError):
         return f"{error.code}: {error}"
     return error_frames(error)
+
+
+def without_frames(error: Error) -> Error:
+    """The error for whoever hears of it later. One that its own frame keeps would keep what was alive in all of its
+    frames, such as decoded images, until the garbage collector comes by.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        seen.__traceback__ = None
+        seen = seen.__cause__ or seen.__context__
+    return error

@@ -17,7 +17,7 @@ from edgellm.runtime.capabilities import Capabilities
 from edgellm.runtime.generation import GenerationRequest
 from edgellm.runtime.outputs import StreamDelta
 from edgellm.runtime.request_encoder import RequestEncoder
-from edgellm.serving.error_frames import error_frames
+from edgellm.serving.error_frames import error_frames, without_frames
 from edgellm.serving.lane import DeltaReceiver, LaneCounters
 
 _log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class _Running:
             if self._cancelled.is_set():
                 error = RequestCancelledError("the request was cancelled")
         except EdgeLLMError as raised:
-            error = raised
+            error = without_frames(raised)
         except Exception as raised:  # whoever waits has to hear of it
             _log.error("a request failed: %s", error_frames(raised))
             error = GenerationError(self._lane.model.failure)

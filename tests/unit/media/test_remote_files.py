@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -207,6 +208,24 @@ def test_a_port_that_nobody_listens_at_is_a_failed_connection() -> None:
     url = remote_url("http://127.0.0.1:9/", ("127.0.0.1:9",), FIELD)
     with pytest.raises(RequestError, match="connection failed"):
         asyncio.run(fetch(url, 100, 5.0, FIELD))
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        *((number, RequestError) for number in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)),
+        *((number, OSError) for number in (errno.ENOMEM, errno.EMFILE)),
+    ],
+)
+def test_a_host_that_is_off_is_no_lack_of_this_machine(
+    number: int, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def connect(*_: object, **__: object) -> None:
+        raise OSError(number, "as the system says")
+
+    monkeypatch.setattr(asyncio, "open_connection", connect)
+    with pytest.raises(expected):
+        asyncio.run(fetch(remote_url("http://127.0.0.1:9/", ("127.0.0.1:9",), FIELD), 100, 5.0, FIELD))
 
 
 def test_a_name_is_resolved_once_and_the_connection_goes_there(monkeypatch: pytest.MonkeyPatch) -> None:

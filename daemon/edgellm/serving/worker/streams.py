@@ -11,7 +11,7 @@ from edgellm.media.media_file import MediaFile
 from edgellm.runtime.contract import DeltaFrames
 from edgellm.runtime.deltas import merge_deltas, split_sound
 from edgellm.runtime.outputs import StreamDelta
-from edgellm.serving.error_frames import error_frames
+from edgellm.serving.error_frames import error_frames, without_frames
 from edgellm.serving.in_process_generation import SignalledGeneration
 from edgellm.serving.lane import Lane, LaneGeneration
 from edgellm.serving.worker.conversion import to_delta_message, to_failure, to_request
@@ -74,7 +74,7 @@ class WorkerStreams:
         try:
             stream.attach(await self._lane.submit(to_request(message, files), stream))
         except EdgeLLMError as raised:
-            error = raised
+            error = without_frames(raised)
         except asyncio.CancelledError:
             error = RequestCancelledError("the request was cancelled")
         except Exception as raised:  # nobody else hears of it; the front end has to
