@@ -228,6 +228,8 @@ def test_what_was_decoded_for_a_refused_prompt_is_given_back(client: openai.Open
     for _ in range(2):
         with pytest.raises(openai.BadRequestError, match="the most is"):
             said(client, *[image_part(png(seed)) for seed in range(40)])
+        with pytest.raises(openai.BadRequestError):
+            said(client, *[image_part(png(seed)) for seed in range(15)], image_part(png(15)[:300]))
     vision.wait_for(lambda: descriptors() <= before)
 
 

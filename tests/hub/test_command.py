@@ -174,7 +174,7 @@ def test_where_nothing_is_built_nothing_is_fetched(
     daemons.append(daemon)
     assert daemon.exit_code() == 66
     daemon.stop()
-    assert f"run: edgellm models add {ID}" in daemon.log
+    assert f"run: env EDGELLM_CACHE_DIR={cache} edgellm models add {ID}" in daemon.log
     assert hub.requests == []
 
 

@@ -103,6 +103,14 @@ def _size_bytes(path: Path) -> int:
     return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in path.iterdir())
 
 
+def _whole_name(name: str) -> str:
+    """``whisper`` is whisper-tiny.en as long as it is the only one."""
+    from edgellm.engines.catalogue import CATALOGUE
+
+    begun = [known for known in CATALOGUE if known.startswith(f"{name}-")]
+    return begun[0] if name not in CATALOGUE and len(begun) == 1 else name
+
+
 def _add(name: str, folder: Path, roots: list[Path]) -> int:
     from edgellm.engines import whisper_files
     from edgellm.engines.catalogue import CATALOGUE, install
@@ -111,7 +119,7 @@ def _add(name: str, folder: Path, roots: list[Path]) -> int:
     from edgellm.engines.references import find_reference
     from edgellm.engines.source import fetch
 
-    entry, hub_id = CATALOGUE.get(name), parse_hub_id(name)
+    entry, hub_id = CATALOGUE.get(_whole_name(name)), parse_hub_id(name)
     if entry is None and (hub_id is None or Path(name).exists()):
         known = ", ".join((*CATALOGUE, *NAMED_MODELS))
         raise UsageError(

