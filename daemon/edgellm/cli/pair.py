@@ -70,7 +70,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
         (host or "").encode("idna")  # as a look-up would: UnicodeError is a ValueError
     except ValueError:
         host, port = None, None
-    if not host or port == 0 or parts.path or "@" in text:
+    if not host or port == 0 or parts.path or "@" in text or any(letter <= " " or letter == "\x7f" for letter in text):
         raise UsageError(f"{text!r} is no board's name or address — for example edgellm-1a2b.local or 192.168.1.7:8000")
     return host, port or PORT_DEFAULT
 

@@ -94,6 +94,7 @@ class Upgrade:
                 return self._serve(current, source, "started")
             if self._first.offered_by(source) is None and not self._extras_of(source).wanted:
                 self._accept(source)
+                self._finish_serving(current, source)
                 return UpgradeReport("unchanged", current.id, current.id, current.id, notes=self._notes)
         if config_file is None:
             config_file = self._first.offered_by(source)
@@ -136,12 +137,18 @@ class Upgrade:
         self._smoke = self._step(Step.SMOKE, release, lambda: smoke_chat(self._paths, release.version))
         known = [one for one in self._state.releases() if one.id != release.id]
         self._state.write_releases([*known, replace(release, time_seconds=time.time())])
-        if source.floor is not None:
-            self._state.raise_floor(Version(source.floor))
-        self._first.end()
+        self._finish_serving(release, source)
         report = UpgradeReport(result, release.id, release.id, release.id, smoke=self._smoke, notes=self._notes)
         self._state.end_journey(report.as_json())
         return report
+
+    def _finish_serving(self, release: Release, source: Source) -> None:
+        """Of what serves: also where a power cut came between, or the source brings no more than a floor."""
+        if all(one.id != release.id for one in self._state.releases()):
+            self._state.write_releases([*self._state.releases(), replace(release, time_seconds=time.time())])
+        if source.floor is not None:
+            self._state.raise_floor(Version(source.floor))
+        self._first.end()
 
     def _step(self, step: Step, release: Release | None, work: Callable[[], T]) -> T:
         name, began = None if release is None else release.id, time.monotonic()
@@ -200,7 +207,12 @@ class Upgrade:
             return UpgradeReport("unchanged", current.id, None, self._serving(current))
         if journey.has_done(Step.SMOKE):
             return self._arrived(journey)
-        staged = journey.to_release is not None and self._releases.is_staged(journey.to_release)
+        staged = (
+            journey.has_done(Step.STAGED)
+            and journey.to_release is not None
+            and self._releases.is_staged(journey.to_release)
+        )
+        # Also where the release is there already: what else its source brings comes after it.
         source = None if staged or journey.source is None else open_again(journey.source)
         steps = tuple(one for one in journey.steps if staged and one[0] is Step.STAGED)
         return self._travel(replace(journey, steps=steps, interrupted=False), source)

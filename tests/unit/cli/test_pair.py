@@ -24,6 +24,7 @@ CODE = str(PairingCode.make())
         (["https://board:8000/v1", CODE], 64, "is no board's name or address"),
         (["board:99999", CODE], 64, "'board:99999' is no board's name or address"),
         (["user@board", CODE], 64, "is no board's name or address"),
+        (["a b", CODE], 64, "'a b' is no board's name or address — for example"),
         (["edgellm-1a2b..local", CODE], 64, "'edgellm-1a2b..local' is no board's name or address — for example"),
         ([f"{'b' * 64}.local:8000", CODE], 64, "is no board's name or address"),
         (["edgellm-1a2b.invalid", CODE], 69, "nothing on this network has the name edgellm-1a2b.invalid — give the"),

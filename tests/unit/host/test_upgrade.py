@@ -522,6 +522,35 @@ def test_the_floor_is_raised_by_what_serves_and_never_lowered(machine: Machine) 
     assert machine.state.raise_floor(Version("0.5")) == Version("1.1")
 
 
+def test_a_floor_of_the_release_that_serves_is_set_too(machine: Machine) -> None:
+    machine.go()
+    assert machine.go(floor="1.1").result == "unchanged"
+    assert machine.state.floor() == Version("1.1")
+    with pytest.raises(VersionFloorError, match=r"edgellm 1\.0 is older than 1\.1"):
+        machine.upgrade().back_to(None, keep=2)
+
+
+def test_what_a_source_brings_beside_its_release_is_asked_for_again(machine: Machine) -> None:
+    """The power went after the release was there and before the rest was."""
+    machine.cut_at(3, before_it=False)
+    with pytest.raises(PowerCutError):
+        machine.go()
+    machine.power_returns()
+    machine.upgrade().recover()
+    journey = machine.state.journey()
+    assert journey is not None
+    assert journey.to_release == NEW
+    assert NEW.id in machine.disk.staged
+    asked: list[str] = []
+
+    def open_again(text: str) -> Source:
+        asked.append(text)
+        return Source(Kind.VENV)
+
+    assert machine.upgrade().resume(open_again).result == "upgraded"
+    assert asked == ["wheel"]
+
+
 def test_a_release_that_fails_raises_no_floor(machine: Machine) -> None:
     machine.smoke_fails_for = NEW.version
     machine.go(floor="1.1")
