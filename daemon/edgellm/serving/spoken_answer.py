@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from edgellm.media.speech_encoder import speech_encoder
 from edgellm.media.speech_formats import SpeechFormatName
 from edgellm.runtime.contract import GenerationResponse
 from edgellm.runtime.generation import GenerationRequest, SpeechPrompt
@@ -28,6 +27,8 @@ class SpokenAnswer:
     """The runtime's finished delta ends the text; here the finished one ends both."""
 
     def __init__(self, running: RunningGeneration, format_name: SpeechFormatName, *, has_text: bool) -> None:
+        from edgellm.media.speech_encoder import speech_encoder  # numpy, which a front end of workers has no use for
+
         self._running = running
         self._encoder = speech_encoder(format_name)
         self._last = None if has_text else StreamDelta(finished=True, finish_reason="stop")

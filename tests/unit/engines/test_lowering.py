@@ -281,7 +281,7 @@ def test_values_beyond_f16_are_refused_with_the_remedy(tmp_path: Path, quantisat
     weights = make_weights(LLAMA)
     weights["model.embed_tokens.weight"][0, 0] = 1e30
     write_safetensors(checkpoint / "model.safetensors", weights, "f32")
-    with pytest.raises(UnsupportedModelError, match=r"token_embd\.weight holds values that f16 cannot: set"):
+    with pytest.raises(UnsupportedModelError, match=r"token_embd\.weight holds values that f16 cannot — set"):
         lower(checkpoint, quantisation)
     lower(checkpoint, "f32")
 

@@ -127,7 +127,7 @@ def test_a_phase_that_does_not_fit_is_refused_with_every_number() -> None:
         require_memory(estimate, "tiny", "lower max_batch_size", lambda: 500 * MIB)
     assert str(caught.value) == (
         "tiny: load needs 528 MiB of memory, 500 MiB are available: weights 300 MiB (mapped file), KV pool 100 MiB "
-        "(4 x 8192), and 128 MiB for the rest of the system: lower max_batch_size"
+        "(4 x 8192), and 128 MiB for the rest of the system — lower max_batch_size"
     )
 
 

@@ -85,7 +85,7 @@ def test_batching_and_reuse_are_opt_in() -> None:
 
 def test_in_flight_batching_is_refused_where_it_cannot_serve(tmp_path: Path) -> None:
     refuse_in_flight(EngineLayout(tmp_path, ("llm", "visual", "talker", "code_predictor", "code2wav")), "qwen3_omni")
-    with pytest.raises(ConfigError, match=r"enable_in_flight_batching: speculative decoding has none: start without"):
+    with pytest.raises(ConfigError, match=r"enable_in_flight_batching: speculative decoding has none — start without"):
         refuse_in_flight(EngineLayout(tmp_path, ("spec_base", "spec_draft")), "qwen3")
     with pytest.raises(ConfigError, match=r"enable_in_flight_batching: standalone speech models have none"):
         refuse_in_flight(EngineLayout(tmp_path, ("talker", "code_predictor", "code2wav")), "qwen3_tts")
