@@ -279,6 +279,14 @@ def test_keys_reach_the_server_s_user_and_nobody_else(appliance: ContainerApplia
             return answer.status_code == 401
 
         appliance.device.wait_for(is_refused, "the end of the revoked key")
+        # The whole folder cannot be followed, and so nothing is said to count that does not.
+        appliance.device.run("cp", "-a", "/etc/edgellm", "/etc/anew")
+        appliance.device.run("mv", "/etc/edgellm", "/etc/edgellm-before")
+        appliance.device.run("mv", "/etc/anew", "/etc/edgellm")
+        for words in (("keys", "revoke", "tablet"), ("reload",)):
+            refused = appliance.command(*words, check=False)
+            assert refused.code == 78
+            assert "the server has another /etc/edgellm, that of its start" in refused.output
     finally:
         appliance.configure("")
         appliance.device.run("systemctl", "restart", UNIT)

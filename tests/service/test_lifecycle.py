@@ -62,6 +62,21 @@ def test_starts_that_people_ask_for_are_not_limited(appliance: Appliance) -> Non
     assert appliance.chat().status_code == 200
 
 
+def test_a_name_that_the_machine_gets_while_it_serves_is_its_own(appliance: Appliance) -> None:
+    before = appliance.device.run("uname", "-n").output.strip()
+    appliance.configure('[server]\nhost = "0.0.0.0"\ninsecure_no_keys = true\n')
+    try:
+        appliance.device.run("systemctl", "restart", UNIT)
+        assert appliance.request("/v1/models", Host="renamed:8000").status_code == 403
+        appliance.device.run("python3", "-c", "import socket; socket.sethostname('renamed')")
+        answered = lambda: appliance.request("/v1/models", Host="renamed:8000").status_code == 200  # noqa: E731
+        appliance.device.wait_for(answered, "an answer by the new name")
+    finally:
+        appliance.device.run("python3", "-c", f"import socket; socket.sethostname({before!r})")
+        appliance.configure("")
+        appliance.device.run("systemctl", "restart", UNIT)
+
+
 def test_the_ready_target_follows_the_server(appliance: Appliance) -> None:
     appliance.wait_until_active()
     assert appliance.is_active(READY_TARGET)
